@@ -83,6 +83,43 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
     assert ("--settings paper" in said) == bool(changed), said
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), "contrastive"),
+        (("--few-shot", "auto"), "contrastive"),
+        (("--few-shot", "linear"), "linear"),
+        (("--few-shot", "none"), "none"),
+        (("--settings", "paper"), "none"),
+        (("--settings", "paper", "--few-shot", "auto"), "none"),
+        (("--epochs", "3"), "none"),
+        (("--learning-rate", "1e-4"), "none"),
+        (("--tuning", "lora"), "none"),
+        (("--recurrent", "1"), "none"),
+        (("--pair", "more"), "none"),
+        (("--few-shot", "contrastive", "--epochs", "3"), "contrastive"),
+    ],
+    ids=" ".join,
+)
+def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
+    encoder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    settings: Sequence[str],
+    expected: str,
+) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text("text,more,label\n" + "good film,a,pos\nbad film,b,neg\n" * 20)
+    text = () if "--pair" in settings else ("--text", "text")
+    words = options.given((*settings, *text), schema("classify"))
+    read = read_plan("classify", words, model=encoder, data=path)
+    _, records = load(read.tasks[0], ("train", "dev"))
+    plan = fill_defaults(read, [records["train"]], tmp_path / "none", print)
+    assert plan.training.few_shot == expected
+    assert ("--few-shot none" in capsys.readouterr().out) == (expected == "contrastive" and len(settings) < 4)
+    assert plan.training.epochs == 3 or "--epochs" not in settings
+
+
 def test_many_rows_have_the_papers_settings(
     plan: Callable[..., FinetunePlan], reviews: Callable[[int], list[tuple[str, str]]], tmp_path: Path
 ) -> None:

@@ -19,6 +19,8 @@ def advice(settings: Mapping[str, Any], *, steps: int) -> str:
     '18 steps (3 epochs, batch 32) are few: give more --epochs or a smaller --batch, for 200 steps or more.'
     """
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
+    if training.get("few_shot", "none") != "none":
+        return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
     made = f"{steps:,} steps ({training['epochs']} epochs, batch {training['batch']})"
     if steps < STEPS:
         return f"{made} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."

@@ -1,4 +1,4 @@
-"""Defaults of batch, epochs and learning rate: those of the run that is resumed, or ones that suit few rows."""
+"""Defaults of batch, epochs, learning rate and few-shot learning: a resumed run's own, or those that suit the rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.plan import LEFT_OPEN, FinetunePlan
+from osbert.runs.finetune.few_shot import with_sentences
+from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
 STEPS = 200
 """Fewest optimiser steps that the defaults aim at: after fewer a classifier may still guess."""
-LENGTH = ("training.batch", "training.epochs")
-"""The settings that decide how many steps there are."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
+FEW_ROWS = 100
+"""The number of rows below which few-shot learning is chosen where it can be."""
+CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
+"""What contrastive tuning has where it is not given."""
 
 
 def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple[int, int]:
@@ -55,8 +59,46 @@ def fill_defaults(
         plan = plan.changed(stored)
         watch(Notice(f"{listed(stored)}: kept from the run in {out}"))
         return plan
+    if plan.training.few_shot != "none":
+        own = {} if plan.training.few_shot == "linear" else CONTRASTIVE
+        return plan.changed({name: value for name, value in own.items() if name in plan.open})
     if not plan.open.issuperset(LENGTH):
         return plan
+    if few_shot_suits(plan, records):
+        chosen: dict[str, Any] = {"training.few_shot": "contrastive"} | CONTRASTIVE
+        watch(
+            Notice(
+                f"{listed(chosen)}: {len(records[0]):,} training rows are too few to fine-tune, so the encoder's "
+                "sentence vectors are tuned and a linear layer is fitted to them. --few-shot none fine-tunes."
+            )
+        )
+        return plan.changed(chosen)
+    return _small_data(plan, records, watch)
+
+
+def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> bool:
+    """Return whether few-shot learning is chosen: for under FEW_ROWS single texts with a class each.
+
+    Not where one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence
+    vectors for pooled states. A pair is read as one sequence, which an encoder of sentences has never seen.
+    """
+    if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
+        return False
+    task, training, [rows] = plan.task, plan.training, records
+    if task.form != "sequence" or task.values != "classes" or not 0 < len(rows) < FEW_ROWS:
+        return False
+    if training.tuning != "full" or training.recurrent or training.auxiliary or training.frozen:
+        return False
+    if any(len(row.texts) > 1 for row in rows):
+        return False
+    return with_sentences(open_folder(plan.model, plan.opening.again).architecture) is not None
+
+
+def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]], watch: Watch) -> FinetunePlan:
+    """Return the plan with as many steps of fine-tuning as the rows need, and report them if they are not the paper's.
+
+    A learning rate that is given stays.
+    """
     counts = [steps_per_epoch(task, own) for task, own in zip(plan.tasks, records)]
 
     def steps(batch: int) -> int:

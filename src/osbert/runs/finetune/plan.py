@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
 
 
-LEFT_OPEN = ("training.batch", "training.epochs", "optimizer.learning_rate")
+LENGTH = ("training.batch", "training.epochs")
+"""The settings that decide how many steps there are."""
+LEFT_OPEN = (*LENGTH, "optimizer.learning_rate", "training.few_shot")
 """The settings that few rows may change where they are not given (`fill_defaults`)."""
 
 
@@ -125,6 +127,15 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     chosen: Task = getattr(built, name)
     if not path_of_data:  # rows in memory; a path may be overruled by the settings
         chosen = with_data(chosen, data)
+    if "training.few_shot" in given:
+        few_shot = built.training.few_shot
+        if few_shot == "auto":
+            given -= {"training.few_shot"}
+        elif few_shot != "none":
+            check_few_shot(built, chosen, given)
+    training = built.training
+    if training.few_shot == "auto":
+        training = dataclasses.replace(training, few_shot="none")
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
@@ -143,7 +154,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         paths=(path,),
         model=model,
         from_scratch=built.from_scratch,
-        training=built.training,
+        training=training,
         optimizer=optimizer,
         scores=built.scores,
         comparison=built.comparison,
@@ -191,6 +202,31 @@ def check_few(built: Any) -> None:
         problems.add(
             "--optimizer.method muon moves whole matrices, of which none learns: leave it out.",
             code="options-exclude-each-other",
+        )
+    problems.stop_if_any()
+
+
+def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
+    """Raise UserError when few-shot learning is not for a task, or does not go with the settings that are given."""
+    kind = built.training.few_shot
+    problems = Problems(heading=f"--few-shot {kind} cannot be used so")
+    if task.form != "sequence":
+        problems.add(
+            f"{task.name} does not learn one answer a text: leave --few-shot out.", code="options-exclude-each-other"
+        )
+    elif kind != "linear" and task.values != "classes":
+        problems.add(
+            f"{task.name} has no classes, whose texts would get like vectors: take --few-shot linear.",
+            code="options-exclude-each-other",
+        )
+    if built.from_scratch:
+        problems.add(
+            "--from-scratch leaves no vectors to build on: leave one of the two out.", code="options-exclude-each-other"
+        )
+    idle = {*LENGTH, "optimizer.learning_rate"} & {*given} if kind == "linear" else ()
+    for name in sorted(idle):
+        problems.add(
+            f"--{name.rpartition('.')[2]} does nothing there: leave it out.", code="options-exclude-each-other"
         )
     problems.stop_if_any()
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, overload
 
 from osbert.errors import UserError
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.runs.contract import Run
 from osbert.tasks import Prediction, Record
 
@@ -55,6 +56,15 @@ class FinetuneRun(Run):
     def metrics(self) -> dict[str, float]:
         """Return the scores of the best epoch on the development rows; its weights are the model."""
         return dict(self.facts["best"]["metrics"])
+
+    @property
+    def interval(self) -> ScoreInterval | None:
+        """Return the score of the task's criterion on the development rows with its 95% interval, by the bootstrap.
+
+        None for a run of several tasks, and where no score is a number.
+        """
+        found = self.facts.get("interval")
+        return ScoreInterval(**found) if found else None
 
     @property
     def tasks(self) -> dict[str, FinetuneRun]:

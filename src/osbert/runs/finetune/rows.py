@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -14,12 +14,15 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
+from osbert.data.batch import Batch, micro_batches
 from osbert.data.encoded import EncodedAhead, EncodedRecords, EncodedWithTargets, OnDemand
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
+from osbert.evaluation.forward import TOKENS
+from osbert.evaluation.intervals import score_interval
 from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
@@ -37,13 +40,15 @@ MEAN = "mean"
 class TaskOutcome:
     """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
 
-    `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
-    goes into, "" for the whole of it.
+    `collapsed`: the one answer that it gives all of these rows. `interval`: the fields of the `ScoreInterval` of its
+    criterion there, {} where there is none. `folder`: the part of the run's folder that its model goes into, "" for the
+    whole of it.
     """
 
     task: Task
     calibration: Calibration | None
     collapsed: str = ""
+    interval: Mapping[str, Any] = field(default_factory=dict)
     folder: str = ""
 
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +118,11 @@ class TaskRows:
             whole=task.batching == "step",
         )
 
+    def batches(self) -> list[Batch]:
+        """Return all training sequences with their targets, in batches for one pass without learning."""
+        every = self.encoded.take(np.arange(len(self.encoded)))
+        return micro_batches(every, TOKENS, together=self.task.batching != "sequences")
+
     def prepare(self, learner: Learner, folder: Path) -> str:
         """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
         head = learner.heads[self.task.name]
@@ -135,10 +145,12 @@ class TaskRows:
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""
         task, calibration = self.task.tuned(predictions, self.development)
+        interval = score_interval(self.task, predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},
             "collapsed": self.collapsed(predictions),
+            "interval": asdict(interval) if interval else {},
         }
 
     def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
@@ -148,6 +160,7 @@ class TaskRows:
             task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
             calibration=Calibration(**calibration) if calibration else None,
             collapsed=learnt["collapsed"],
+            interval=learnt.get("interval", {}),  # a checkpoint of an earlier version has none
             folder=folder,
         )
 

@@ -20,6 +20,7 @@ from osbert.models.contract import Head, Learner
 from osbert.models.random_numbers import seeded
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import RANKS, FinetuneSettings, ScoreSettings
@@ -74,8 +75,11 @@ class FinetuneTrainer:
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
+        contrastive = settings.few_shot not in ("none", "linear")
+        trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
         self.period = scores.period(self.loader.steps_per_epoch)
-        self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
+        self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
+        self.learner.to(self.trainer.processor.device)
         self.scored: Score | None = None
         """How the best epoch did; None where a resumed run was stopped after it."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
@@ -118,9 +122,11 @@ class FinetuneTrainer:
         return dict(memory["before"])
 
     def run(self) -> Iterator[Progress | Epoch]:
-        """Train to the end, yielding what happened."""
+        """Train to the end, yielding what happened. Few-shot learning begins with an epoch 0, without a step."""
         memory = self.trainer.memory
-        for progress in () if self.ended_early else self.trainer.run():
+        if self.settings.few_shot != "none" and not memory["epochs"]:
+            yield self._ended()
+        for progress in self.trainer.run() if self.steps and not self.ended_early else ():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
                 if progress.steps <= SHORT:
@@ -131,6 +137,11 @@ class FinetuneTrainer:
                 if self.ended_early:
                     self.trainer.save()
                     return
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimiser steps: none where only a linear layer is fitted."""
+        return 0 if self.settings.few_shot == "linear" else self.trainer.settings.steps
 
     def is_scored(self, progress: Progress) -> bool:
         """Return whether an Epoch follows; between the two there is no place to stop, or it would never be scored."""
@@ -182,7 +193,11 @@ class FinetuneTrainer:
     def _ended(self) -> Epoch:
         """Return the epoch, or the part of one, that has ended, and note it."""
         memory = self.trainer.memory
-        losses = memory["losses"]
+        losses = list(memory["losses"])
+        if self.settings.few_shot != "none":
+            [rows] = self.rows.tasks
+            fitted = fit(self.learner, rows.task.name, rows.batches())
+            losses = losses or [fitted]
         epoch = self._evaluate(sum(losses) / max(len(losses), 1))
         memory["epochs"].append(asdict(epoch))
         memory["losses"].clear()
@@ -202,7 +217,7 @@ class FinetuneTrainer:
             collapsed=self.rows.collapsed(result.predictions),
         )
         best = not before or self._merit(epoch) >= self._merit(before[-1])
-        last = self.trainer.finished or self._exhausted([*self.epochs, epoch])
+        last = self.trainer.step >= self.steps or self._exhausted([*self.epochs, epoch])
         if last if self.scores.keep == "last" else best:
             self.scored = result
             self._keep(epoch, result.predictions, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -25,7 +26,8 @@ class Defaults:
     """Which values settings have that are not given; the recipe of a run keeps the values themselves."""
 
     settings: Literal["auto", "paper"] = "auto"
-    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: the same; but if neither
+    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: few-shot learning for
+    under 100 texts with a class each, if none of these is given (--few-shot); else the same as paper, but if neither
     batch nor epochs is given and these make fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
     and 5e-5."""
 
@@ -45,6 +47,10 @@ class FinetuneSettings:
 
     epochs: int = 3
     """Passes over the training rows; more where the rows are few and no number is given (--settings)."""
+    few_shot: Literal["auto", "none", "linear", "contrastive"] = "none"
+    """How to learn from a few rows: linear fits one layer to the encoder's sentence vectors, which takes seconds;
+    contrastive first tunes the vectors so that those of a label lie together (after SetFit, Tunstall et al. 2022); none
+    is fine-tuning. auto, the same as to give nothing: what does best at this number of rows (--settings)."""
     batch: int = 32
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     Fewer where the rows are few and no number is given (--settings)."""
@@ -96,10 +102,20 @@ class FinetuneSettings:
             raise ValueError(f"auxiliary must be 0 or more, not {self.auxiliary}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)
-        for name in idle:
-            if getattr(self, name):
-                raise ValueError(f"{name} = {getattr(self, name)} does nothing with tuning = {self.tuning}")
+        if conflicts := [*self._conflicts()]:
+            raise ValueError(conflicts[0])
+
+    def _conflicts(self) -> Iterator[str]:
+        """Yield the settings that do nothing beside another one."""
+        idle: dict[str, tuple[str, ...]] = {"tuning": ("rank", "merge") if self.tuning == "full" else ("frozen",)}
+        if self.few_shot not in ("auto", "none"):
+            idle["few_shot"] = ("rank", "merge", "frozen", "recurrent", "auxiliary")
+            if self.tuning != "full":
+                yield f"tuning = {self.tuning} does nothing with few_shot = {self.few_shot}"
+        for setting, names in idle.items():
+            for name in names:
+                if getattr(self, name):
+                    yield f"{name} = {getattr(self, name)} does nothing with {setting} = {getattr(self, setting)}"
 
     @property
     def adapters(self) -> int:

@@ -12,6 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import class_scores
 from osbert.files import write_text
 from osbert.interop.hub import hub_facts
@@ -23,6 +24,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
+from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
@@ -44,7 +46,8 @@ from osbert.training.tracking import Metrics
 
 def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
-    return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
+    model = read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
+    return model if plan.training.few_shot == "none" else sentence_model(model)
 
 
 def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
@@ -153,7 +156,8 @@ def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Ma
     """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
     folder.write_recipe(plan.of(outcome.task).table())
     calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
-    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration})
+    interval = {"interval": outcome.interval} if outcome.interval else {}
+    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration, **interval})
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
@@ -161,7 +165,7 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
     trainer = run.trainer
     queue = TrackerQueue(run.folder, run.settings.track, trainer.notices)
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
-    watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
+    watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=run.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
     with contextlib.closing(metrics), wish or contextlib.nullcontext():
         metrics.go_back(trainer.step)
@@ -241,9 +245,12 @@ def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
     watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
+    if "interval" in ended:
+        interval = ScoreInterval(**ended["interval"])
+        watch(Notice(f"dev {interval.describe()}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
-        steps = round(best.step / best.epoch * settings["training"]["epochs"])
+        steps = round(best.step / max(best.epoch, 1) * settings["training"]["epochs"])
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))

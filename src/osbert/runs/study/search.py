@@ -104,14 +104,14 @@ class TrialSettings:
         return listed(self.settings)
 
 
-def listed(settings: Mapping[str, float]) -> str:
+def listed(settings: Mapping[str, float | str]) -> str:
     """Return settings in words, by the last part of their names, "" for none.
 
     >>> listed({"training.batch": 16, "optimizer.learning_rate": 5e-5})
     'batch 16, learning rate 5e-05'
     """
     leaves = {name.rpartition(".")[2].replace("_", " "): value for name, value in settings.items()}
-    return ", ".join(f"{name} {value:g}" for name, value in leaves.items())
+    return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in leaves.items())
 
 
 @dataclass(frozen=True, kw_only=True)

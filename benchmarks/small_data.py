@@ -1,0 +1,236 @@
+"""Fine-tuning on 16 to 10,000 rows: osbert's choice, candidates for it, transformers' defaults, frozen vectors.
+
+    python benchmarks/small_data.py --data ../shared/data --out small.jsonl [--sets sst2,mrpc,...] [--rows 16,64,200]
+        [--seeds 0,1,2] [--sides default,trainer,logistic,batch=8+epochs=10] [--model MODEL --name own]
+        [--dev 400]
+    python benchmarks/small_data.py --out small.jsonl --table
+
+A run is one line of --out, and runs that are there are not repeated, so that a table can be filled over several days.
+The seed draws the training rows, the same for all sides, and is the seed of the training; the development rows, at most
+--dev, are the same for all. With --table the means over seeds are printed with their intervals (Student's t, 95%).
+
+Sides: "default": osbert.finetune without any setting but the seed. Any other settings: `batch=8+learning-rate=1e-4`,
+`settings=paper`. "trainer": transformers' model with the defaults of its Trainer (batch 8, 5e-5, 3 epochs, linear,
+without warm-up and decay), as it is after the last epoch. "logistic": a logistic (or ridge) regression with
+scikit-learn's own settings on the mean vectors of the frozen encoder, of length 1; of a pair u, v on u, v, |u - v|, uv.
+
+osbert keeps its best epoch by the development rows that the score is taken on; the others choose nothing by them.
+The score is the task's own: accuracy, F1 (MRPC), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1 (WNUT).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import finetune_theirs
+import osbert
+from finetune import CASES, Case, listed
+from osbert.evaluation.compare import summarise
+from osbert.interop.packaged import minilm
+from osbert.options import given
+from osbert.runs.finetune.finetune import finetune_plan
+from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
+from osbert.runs.finetune.records import SPLITS
+from osbert.tasks import Prediction, Record, Task, load
+
+SETS = {name: CASES[name] for name in ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17")}
+SETS["chnsenticorp"] = Case(task="classify", folder="chnsenticorp")
+TRAINER = (
+    *("--batch", "8", "--epochs", "3", "--learning-rate", "5e-5", "--warmup", "0", "--weight-decay", "0"),
+    *("--optimizer.epsilon", "1e-8"),
+)
+UNLIKE = {
+    "logistic": ("storycloze", "wnut17"),
+    "few-shot=linear": ("storycloze", "wnut17"),
+    "few-shot=contrastive": ("storycloze", "wnut17", "stsb"),
+}
+"""The sets that a side is not for: those without a vector, or a class, for each row."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run by what it is known by, and what came out of it."""
+
+    model: str
+    set: str
+    rows: int
+    side: str
+    seed: int
+    score: float = 0.0
+    seconds: float = 0.0
+    chosen: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Return what it is known by."""
+        return (self.model, self.set, self.rows, self.side, self.seed)
+
+
+def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measured:
+    """Make one run, in a folder that is removed afterwards."""
+    started = time.perf_counter()
+    chosen = ""
+    if wanted.side == "logistic":
+        task, splits = records(wanted, data, most)
+        score = logistic(task, splits, model)[task.criterion]
+    elif wanted.side == "trainer":
+        plan, splits = planned(wanted, TRAINER, model=model, data=data, most=most)
+        score = finetune_theirs.train(plan, splits, side="best").scores[-1] / 100
+    else:
+        settings = () if wanted.side == "default" else wanted.side.split("+")
+        words = [word for name, _, value in (part.partition("=") for part in settings) for word in (f"--{name}", value)]
+        plan, splits = planned(wanted, words, model=model, data=data, most=most)
+        with tempfile.TemporaryDirectory() as folder:
+            run = finetune_plan(plan, [splits], Path(folder) / "run")
+            facts = osbert.recipe.read(run.folder / "recipe.toml")
+            training = facts["training"] | facts["optimizer"]
+            chosen = " ".join(
+                f"{training[name]}" for name in ("few_shot", "batch", "epochs", "learning_rate") if name in training
+            )
+            score = run.metrics[plan.task.criterion]
+    return dataclasses.replace(wanted, score=score, seconds=round(time.perf_counter() - started, 2), chosen=chosen)
+
+
+@cache
+def loaded(name: str, data: Path) -> tuple[Task, dict[str, list[Record]]]:
+    """Return the task of a set with all its records."""
+    case = SETS[name]
+    words = ["--length", str(case.length), *case.settings]
+    plan = read_plan(case.task, given(words, schema(case.task)), model=minilm(), data=data / case.folder)
+    return load(plan.task, SPLITS)
+
+
+def records(wanted: Measured, data: Path, most: int) -> tuple[Task, dict[str, list[Record]]]:
+    """Return the task, fitted to the rows that the seed draws, with these and the development rows."""
+    task, every = loaded(wanted.set, data)
+    train = [record for record in every["train"] if not task.lacks(record)]
+    splits = {"train": drawn(train, wanted.rows, wanted.seed), "dev": drawn(every["dev"], most, 0)}
+    return task.fitted(splits["train"]), splits
+
+
+def drawn(rows: Sequence[Record], count: int, seed: int) -> list[Record]:
+    """Return so many of the rows, or all, numbered anew."""
+    places = np.random.default_rng(seed).permutation(len(rows))[:count].tolist()
+    return [dataclasses.replace(rows[place], number=number) for number, place in enumerate(places)]
+
+
+def planned(
+    wanted: Measured, words: Sequence[str], *, model: Path, data: Path, most: int
+) -> tuple[FinetunePlan, dict[str, list[Record]]]:
+    """Return the plan of a run of osbert's with its records."""
+    case = SETS[wanted.set]
+    words = [*words, "--length", str(case.length), "--seed", str(wanted.seed), "--device", "cpu", *case.settings]
+    plan = read_plan(case.task, given(words, schema(case.task)), model=model, data=data / case.folder)
+    task, splits = records(wanted, data, most)
+    return dataclasses.replace(plan, tasks=(task,)), splits
+
+
+@cache
+def encoder(model: Path) -> Any:
+    """Return the opened encoder."""
+    return osbert.load(str(model))
+
+
+@cache
+def vector(model: Path, text: str) -> np.ndarray:
+    """Return the mean vector of a text, of length 1."""
+    found = np.asarray(encoder(model).embed([text], pooling="mean")[0], np.float64)
+    return found / np.linalg.norm(found)
+
+
+def logistic(task: Task, splits: Mapping[str, Sequence[Record]], model: Path) -> dict[str, float]:
+    """Return the metrics of a regression by scikit-learn on frozen vectors."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    rows = {split: np.stack([features(model, record.texts) for record in own]) for split, own in splits.items()}
+    labels = [record.label for record in splits["train"]]
+    regression = LogisticRegression(max_iter=2000) if task.classes else Ridge()
+    if len(set(labels)) > 1:
+        said = regression.fit(rows["train"], labels).predict(rows["dev"]).tolist()
+    else:
+        said = labels[:1] * len(rows["dev"])
+    return task.metrics([Prediction(value=value) for value in said], splits["dev"])
+
+
+def features(model: Path, texts: Sequence[str]) -> np.ndarray:
+    """Return what the regression reads of a text, or a pair."""
+    found = [vector(model, text) for text in texts]
+    return np.concatenate([*found, abs(found[0] - found[1]), found[0] * found[1]]) if len(found) == 2 else found[0]
+
+
+def read(path: Path) -> list[Measured]:
+    """Return the runs of a file."""
+    return [Measured(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def table(runs: Sequence[Measured]) -> Iterator[str]:
+    """Yield the lines of a table: a row for each set and number of rows, a column for each side."""
+    sides = list(dict.fromkeys(run.side for run in runs))
+    yield f"| model | set | rows | {' | '.join(sides)} |"
+    yield "|---" * (len(sides) + 3) + "|"
+    for key in dict.fromkeys((run.model, run.set, run.rows) for run in runs):
+        own = [run for run in runs if (run.model, run.set, run.rows) == key]
+        cells = [cell([run for run in own if run.side == side]) for side in sides]
+        yield f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |"
+
+
+def cell(runs: Sequence[Measured]) -> str:
+    """Return the mean of some runs in points, with half of its interval, their number and mean seconds."""
+    if not runs:
+        return ""
+    found = summarise([100 * run.score for run in runs])
+    low, high = found.interval
+    half = "" if len(runs) < 3 else f" ± {(high - low) / 2:.1f}"
+    return f"{found.mean:.1f}{half} ({len(runs)}; {sum(run.seconds for run in runs) / len(runs):.0f} s)"
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers in a list with commas."""
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--model", type=Path, default=minilm())
+    parser.add_argument("--name", default="minilm", help="what the table calls the model")
+    parser.add_argument("--sets", default="sst2,mrpc,cola,rte,stsb", help="several with commas between")
+    parser.add_argument("--rows", type=numbers, default=[16, 64, 200, 1000])
+    parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
+    parser.add_argument("--sides", default="default,trainer,logistic", help="several with commas between")
+    parser.add_argument("--dev", type=int, default=400, help="most development rows")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true", help="print the table of the runs that are there, make none")
+    parser.add_argument("--pause", type=Path, help="no run begins while this file is there")
+    options = parser.parse_args()
+    known = {run.key for run in read(options.out)}
+    sets = listed(options.sets, list(SETS))
+    wanted = itertools.product(options.rows, options.seeds, sets, options.sides.split(","))
+    for rows, seed, name, side in () if options.table else wanted:
+        run = Measured(model=options.name, set=name, rows=rows, side=side, seed=seed)
+        if run.key in known or name in UNLIKE.get(side, ()):
+            continue
+        while options.pause and options.pause.exists():
+            time.sleep(1)
+        run = measured(run, model=options.model, data=options.data, most=options.dev)
+        print(run, file=sys.stderr, flush=True)
+        with options.out.open("a") as file:
+            file.write(json.dumps(dataclasses.asdict(run)) + "\n")
+    for line in table(read(options.out)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

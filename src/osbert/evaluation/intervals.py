@@ -1,0 +1,65 @@
+"""Confidence intervals of a score on one set of rows, by the bootstrap (Efron 1979)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from osbert.evaluation.compare import CONFIDENCE
+from osbert.tasks import Prediction, Record, Task
+
+RESAMPLES = 200
+"""Most times that the rows are drawn."""
+WORK = 100_000
+"""Most rows that are scored for an interval: of more than WORK / RESAMPLES rows each draw has only so many."""
+FEW = 100
+"""The number of rows below which a score is reported with a warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreInterval:
+    """The score of a model on some rows by one metric, and its 95% interval over draws of such rows."""
+
+    metric: str
+    score: float
+    low: float
+    high: float
+    rows: int
+
+    @property
+    def few(self) -> bool:
+        """Return whether the rows are too few for a score to say much."""
+        return self.rows < FEW
+
+    def describe(self) -> str:
+        """Return it in words, for one line."""
+        said = (
+            f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} (bootstrap over "
+            f"{self.rows:,} rows)"
+        )
+        return f"{said}: under {FEW} rows, a rough figure; the best epoch was chosen on them, too" if self.few else said
+
+
+def score_interval(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> ScoreInterval | None:
+    """Return the interval of the task's criterion: what other rows of the same kind might have given.
+
+    The rows are drawn anew with replacement; the bounds are percentiles of the scores. Where only m of n rows are
+    drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
+    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none.
+    """
+    rng = np.random.default_rng(0)
+    count, drawn = len(records), min(len(records), WORK // RESAMPLES)
+    score = task.metrics(predictions, records)[task.criterion]
+    scores = []
+    for _ in range(RESAMPLES):
+        places = rng.integers(count, size=drawn).tolist()
+        found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
+        scores.append(found[task.criterion])
+    known = np.array(scores)[~np.isnan(scores)]
+    if np.isnan(score) or not len(known):
+        return None
+    narrowed = (drawn / count) ** 0.5
+    low, high = (score + narrowed * (np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) - score)).tolist()
+    return ScoreInterval(metric=task.criterion, score=score, low=low, high=high, rows=count)

@@ -1,0 +1,127 @@
+"""Few-shot learning: a linear layer on sentence vectors, tuned or not; what it is equal to, stores, and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import osbert
+from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.few_shot import PENALTY
+from osbert.runs.finetune.result import FinetuneRun
+from refusals import refusal
+from tiny_runs import write_run
+
+WORDS = [("good", "pos"), ("bad", "neg"), ("fine", "pos"), ("poor", "neg")]
+ROWS = [
+    {"text": f"the {word} film {'a ' * (number % 5)}", "label": label} for number in range(8) for word, label in WORDS
+]
+DATA = {"train": ROWS, "dev": ROWS[:12]}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("encoder"), None)
+
+
+@pytest.fixture(scope="module")
+def linear(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneRun:
+    out = tmp_path_factory.mktemp("runs") / "linear"
+    return osbert.finetune("classify", model=encoder, data=DATA, out=out, few_shot="linear")
+
+
+def vectors(model: Any, rows: list[dict[str, Any]]) -> np.ndarray:
+    """Return mean vectors of mean 0 over the rows, and length 1 in the mean."""
+    found = np.asarray(model.embed([row["text"] for row in rows], pooling="mean", normalize=False), np.float64)
+    found -= found.mean(axis=0)
+    return found / np.linalg.norm(found, axis=1).mean()
+
+
+def test_linear_is_a_logistic_regression_on_the_mean_vectors_of_the_encoder(encoder: Path, linear: FinetuneRun) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x = vectors(osbert.load(str(encoder)), ROWS)
+    labels = [row["label"] for row in ROWS]
+    # Two classes of a softmax share the squared norm, which is then half of that of one sigmoid.
+    theirs = LogisticRegression(C=2 / PENALTY, tol=1e-8, max_iter=1000).fit(x, labels)
+    wanted = theirs.predict_proba(x)[:, list(theirs.classes_).index("pos")]
+    said = [one.probabilities["pos"] for one in linear.predict([row["text"] for row in ROWS])]
+    assert said == pytest.approx(wanted.tolist(), abs=2e-3)
+
+
+def test_the_encoder_stays_and_the_run_says_how_it_was_made(encoder: Path, linear: FinetuneRun) -> None:
+    texts = [row["text"] for row in ROWS[:4]]
+    before = osbert.load(str(encoder)).embed(texts, pooling="mean")
+    assert np.allclose(linear.model.embed(texts, pooling="mean"), before, atol=1e-6)
+    recipe = osbert.recipe.read(linear.folder / "recipe.toml")
+    assert recipe["training"]["few_shot"] == "linear"
+    assert linear.facts["best"]["epoch"] == linear.facts["best"]["step"] == 0
+    config = json.loads((linear.folder / "config.json").read_text())
+    assert config["osbert_summary"] == "mean"
+    assert (linear.folder / "report.html").is_file()
+    assert linear.interval is not None and linear.interval.rows == 12
+
+
+def test_numbers_and_several_labels_are_learnt_too(encoder: Path, tmp_path: Path) -> None:
+    numbers = [{"text": row["text"], "label": 3.0 if row["label"] == "pos" else 1.0} for row in ROWS]
+    run = osbert.finetune("regress", model=encoder, data={"train": numbers, "dev": numbers}, out=tmp_path / "r",
+                          few_shot="linear")  # fmt: skip
+    x, y = vectors(osbert.load(str(encoder)), numbers), np.array([row["label"] for row in numbers])
+    z = (y - y.mean()) / y.std()
+    weights = np.linalg.solve(x.T @ x + PENALTY / 2 * np.eye(x.shape[1]), x.T @ z)
+    wanted = y.mean() + y.std() * (x @ weights)
+    assert [one.value for one in run.predict([row["text"] for row in numbers])] == pytest.approx(
+        wanted.tolist(), abs=2e-2
+    )
+    labels = [{"text": row["text"], "labels": [row["label"], "film"]} for row in ROWS]
+    found = osbert.finetune("multilabel", model=encoder, data={"train": labels, "dev": labels}, out=tmp_path / "m",
+                            few_shot="linear")  # fmt: skip
+    assert found.metrics["micro_f1"] > 0.5
+
+
+def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before_it(
+    encoder: Path, tmp_path: Path
+) -> None:
+    events: list[Any] = []
+    call: dict[str, Any] = {"model": encoder, "data": DATA, "few_shot": "contrastive", "seed": 1}
+    call |= {"epochs": 4, "batch": 8, "learning_rate": 1e-2}
+    run = osbert.finetune("classify", out=tmp_path / "a", watch=events.append, **call)
+    epochs = [event for event in events if isinstance(event, Epoch)]
+    assert [epoch.epoch for epoch in epochs] == [0, 1, 2, 3, 4]
+    assert epochs[-1].loss < epochs[1].loss
+    assert run.metrics["accuracy"] == max(epoch.metrics["accuracy"] for epoch in epochs)
+    texts = ["the good film", "the fine film", "the bad film"]
+    good, fine, bad = run.model.embed(texts, pooling="mean", normalize=True)
+    assert good @ fine > good @ bad
+    again = osbert.finetune("classify", out=tmp_path / "b", **call)
+    assert np.array_equal(again.model.embed(texts), run.model.embed(texts))
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "names"),
+    [
+        ("tag", {"few_shot": "linear"}, ("tag",)),
+        ("choose", {"few_shot": "contrastive"}, ("choose",)),
+        ("span", {"few_shot": "linear"}, ("span",)),
+        ("regress", {"few_shot": "contrastive"}, ("regress", "linear")),
+        ("classify", {"few_shot": "linear", "epochs": 3}, ("epochs",)),
+        ("classify", {"few_shot": "linear", "from_scratch": True}, ("from-scratch",)),
+    ],
+)
+def test_what_it_is_not_for_is_refused_by_name(
+    encoder: Path, tmp_path: Path, task: str, settings: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in ROWS))
+    with refusal("options-exclude-each-other", "--few-shot", *names):
+        osbert.finetune(task, model=encoder, data=path, out=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_do_nothing_beside_it_are_refused(encoder: Path, tmp_path: Path) -> None:
+    with refusal("invalid-setting", "few_shot", "lora"):
+        osbert.finetune("classify", model=encoder, data=DATA, out=tmp_path / "o", few_shot="linear", tuning="lora")
