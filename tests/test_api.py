@@ -31,6 +31,7 @@ osbert.train_tokenizer
 osbert.errors.Problems
 osbert.errors.UnknownSetting
 osbert.errors.UserError
+osbert.errors.differ_in_one_letter
 osbert.errors.nearest
 osbert.errors.not_json
 osbert.models.Padded
@@ -44,7 +45,7 @@ METHODS = {
     Engine: "embed embedder fill fine_tuned learner not_applied predict predict_encoded predict_records score "
     "sentence_model states states_of",
     Run: "facts model reported",
-    FinetuneRun: "errors facts metrics model predict reported tasks",
+    FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
 SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.states, FinetuneRun]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -23,9 +23,6 @@ from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted, one_line
-
-if TYPE_CHECKING:
-    from osbert.runs.predict.run import PredictionTally
 
 
 def predict(
@@ -84,19 +81,8 @@ def predict(
     output = PredictionOutput(path=out, stream=row_stream(), options=written)
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-        watch(Notice(f"{', '.join(described(tally))}{f' -> {out}' if output.file else ''}"))
+        watch(Notice(f"{', '.join(tally.described())}{f' -> {out}' if output.file else ''}"))
     return tally if output.file else None
-
-
-def described(tally: PredictionTally) -> Iterator[str]:
-    """Yield how many rows were written, and which of them lack something."""
-    yield counted(tally.rows, "row")
-    if tally.empty:
-        yield f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"
-    if tally.cut:
-        yield f"{tally.cut:,} longer than {tally.limit}, see the column truncated"
-    if tally.withheld:
-        yield f"{counted(tally.withheld, 'answer')} withheld, see the column abstained"
 
 
 def _check_texts(texts: Sequence[str]) -> None:

@@ -196,7 +196,7 @@ def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
         return parts
     if curve.look == "dots" or len(places) == 1:
         parts += [f'<circle class="dot c{curve.color}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places]
-    stride = -(-len(places) // MOST_NOTES)
+    stride = max(1, -(-len(places) // MOST_NOTES))
     for (x, y), (across, up) in list(zip(curve.points, places, strict=True))[::stride]:
         value = f"{y:.1%}" if percent else f"{y:.4g}"
         note = f"{curve.name} {short(x)}: {value}".strip()

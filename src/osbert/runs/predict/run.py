@@ -61,6 +61,16 @@ class PredictionTally:
     withheld: int = 0
     limit: str = ""
 
+    def described(self) -> Iterator[str]:
+        """Yield how many rows were written, and which of them lack something."""
+        yield counted(self.rows, "row")
+        if self.empty:
+            yield f"{self.empty:,} without text {'has' if self.empty == 1 else 'have'} no prediction"
+        if self.cut:
+            yield f"{self.cut:,} longer than {self.limit}, see the column truncated"
+        if self.withheld:
+            yield f"{counted(self.withheld, 'answer')} withheld, see the column abstained"
+
 
 def predict_file(
     run: Path,

@@ -321,8 +321,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         problems.add(conflict, code="invalid-setting")
     if settings.minutes and "training.steps" in plan.given:
         problems.add(
-            f"--steps {settings.training.steps} and {settings.minutes:g} minutes both say how long to train. Leave "
-            "--steps out, or give --minutes 0.",
+            f"--steps {settings.training.steps} and {settings.minutes:g} minutes both say how long to train. Give one.",
             code="options-exclude-each-other",
         )
     _check_lengths(plan, problems)

@@ -1,0 +1,207 @@
+"""What is done with models: opened, scored, compared, used on files, exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
+
+if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
+    from osbert.runs.compare import RunComparison
+    from osbert.runs.embed.run import FileVectors
+    from osbert.runs.predict.run import PredictionTally
+
+
+def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
+    """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
+    with `.embed(texts)`, `.predict(texts)`, `.fill(text)` and `.states(text)`.
+
+    A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
+    recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:
+    a DownloadProgress (osbert.interop.hub) now and then while a model of the hub is fetched. Raises
+    osbert.errors.UserError when the folder is not a model, when a name leads to none, when a file is damaged, and when
+    it names code without `trust`.
+
+    >>> import osbert
+    >>> model = osbert.load("run")
+    >>> [prediction.value for prediction in model.predict(["a good film", "the bad play"])]
+    ['pos', 'neg']
+    >>> model.embed(["a good film"]).shape
+    (1, 16)
+    """
+    from osbert.inference.engine import (
+        load as load_engine,  # torch takes seconds to import: only when a model is wanted
+    )
+    from osbert.interop.folder import open_folder
+    from osbert.interop.opening import Opening
+
+    return load_engine(open_folder(folder, Opening(trust=trust, verify=verify), watch=watch))
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    data: Any,
+    split: str = "dev",
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> dict[str, float]:
+    """Return the scores of a fine-tuned run on data with labels, by name.
+
+    `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
+    their splits, of which `split` counts: "train", "dev" or "test". `out`: a file for the scores as well, as one JSON
+    object (docs/output.md), or an .html page with what is wrong, too. `options`: those of `osbert evaluate`, such as
+    text and label, the columns; trust and verify are as for `load`. `watch` is called with each event, such as a Notice
+    of the rows that are left out. Raises osbert.errors.UserError, before anything is computed, with every label that
+    the run does not know.
+
+    >>> scores = osbert.evaluate("run", data="more.csv")
+    >>> scores["accuracy"]
+    1.0
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs import evaluate as runs  # lazily, as all else here: importing osbert is quick
+
+    evaluation = runs.evaluate(
+        locate(run, watch=watch).path,
+        data=data,
+        split=split,
+        out=None if out is None else Path(out),
+        options=recipe.settings(runs.EvaluationOptions, options),
+        watch=watch,
+    )
+    return evaluation.metrics
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    data: Any,
+    split: str = "dev",
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> RunComparison:
+    """Compare fine-tuned runs on the same data with labels; write a page to the file `out`, if given.
+
+    Each pair is tested by the paired bootstrap of their score, and by McNemar's exact test where a row is right or
+    wrong; the p-values of several pairs are corrected by Holm's method. The rest is as for `evaluate`. The result has
+    `runs` with their metrics and intervals, `tests` and `differing`, the rows that they answer differently. Raises
+    osbert.errors.UserError, too, where the runs do not read the same texts and labels in the data.
+
+    >>> found = osbert.compare(["run", "run"], data="more.csv", out="compared.html")
+    >>> found.tests[0].score.difference, found.tests[0].right.p_value, found.differing
+    (0.0, 1.0, [])
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.compare import compare as run_compare
+    from osbert.runs.evaluate import EvaluationOptions
+
+    folders = [locate(run, watch=watch).path for run in runs]
+    chosen = recipe.settings(EvaluationOptions, options)
+    page = None if out is None else Path(out)
+    return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
+
+
+def predict(
+    run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> PredictionTally:
+    """Predict every row of a file with a fine-tuned run, into the file `out`; return counts of the rows.
+
+    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
+    `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
+    read; trust and verify are as for `load`. The same call goes on with one that was stopped. `watch` is called with
+    each event, such as a PredictionProgress (osbert.runs.predict.run) after each window of rows. For texts that are
+    no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the work.
+
+    >>> counts = osbert.predict("run", "more.csv", out="predicted.csv", abstain=0.6)
+    >>> counts.rows == counts.empty, Path("predicted.csv").read_text().startswith("text,label,prediction,")
+    (False, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.predict.output import PredictionOutput
+    from osbert.runs.predict.run import predict_file
+    from osbert.runs.predict.settings import PredictionKeywords
+
+    chosen = recipe.settings(PredictionKeywords, options)
+    return predict_file(
+        locate(run, watch=watch).path,
+        Path(file),
+        output=PredictionOutput(path=Path(out), options=chosen.options),
+        options=chosen.file,
+        opening=chosen.opening,
+        watch=watch,
+    )
+
+
+def embed(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> FileVectors:
+    """Write the vectors of a file's texts into the file `out`, .npy, .npz, .parquet or .jsonl; return what was written.
+
+    `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
+    pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
+    on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
+    (osbert.runs.embed.run) after each window of texts. For texts that are no file: `load(model).embed`. Raises
+    osbert.errors.UserError for what cannot be read and settings that cannot be.
+
+    >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
+    (16,)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.embed.run import embed_file
+    from osbert.runs.embed.settings import EmbeddingKeywords, TextFile
+
+    chosen = recipe.settings(EmbeddingKeywords, options)
+    return embed_file(
+        locate(model, watch=watch).path,
+        TextFile(Path(file), chosen.file),
+        out=Path(out),
+        vectors=chosen.vectors,
+        opening=chosen.opening,
+        watch=watch,
+    )
+
+
+def export(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> Path:
+    """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.
+
+    `load`, and osbert's verbs, take the folder in place of the run. `settings`: int8 (weights of a byte each),
+    tolerance (how much the metric may drop), data (labelled rows to compare on, in place of the run's development
+    rows), unchecked (compare nothing), and how a file is read, as for `evaluate`. `watch` is called with each event,
+    the comparison of both among them. Needs the extra onnx. Raises osbert.errors.UserError where the run has no form
+    in ONNX or the export is not as good as the run; nothing is then written.
+
+    >>> folder = osbert.export("run", out="onnx", data="more.csv", tolerance=0.5)
+    >>> osbert.load(folder).predict(["the good film"])[0].value
+    'pos'
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.settings import ExportOptions
+
+    chosen = recipe.settings(ExportOptions, settings)
+    exported = run_export(
+        locate(run, watch=watch).path,
+        out=None if out is None else Path(out),
+        settings=chosen.settings,
+        options=chosen.file,
+        opening=chosen.opening,
+        watch=watch,
+    )
+    return exported.folder

@@ -1,0 +1,260 @@
+"""From texts to models: vocabularies, corpora, pretraining, adapting and fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
+
+if TYPE_CHECKING:
+    from osbert.corpus.shards import Corpus
+    from osbert.runs.finetune.result import FinetuneRun
+    from osbert.runs.pretrain.pretraining import EncoderRun
+    from osbert.tasks import Task
+    from osbert.text.file_tokenizer import AnyTokenizer
+    from osbert.text.tokenizer import Tokenizer
+
+
+def train_tokenizer(
+    texts: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> AnyTokenizer:
+    """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
+
+    `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe" or
+    "unigram"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else `osbert tokenizer train` takes.
+    `watch` is called with each event (`watch=print` shows them).
+    Raises osbert.errors.UserError for what cannot be read or is not a setting.
+
+    >>> import osbert
+    >>> texts = ["The cat sat on the mat.", "The dog ran to the cat."] * 10
+    >>> tokenizer = osbert.train_tokenizer(texts, out="vocabulary", vocabulary=60)
+    >>> tokenizer.tokens(tokenizer.encode("the cat ran"))
+    ['the', 'cat', 'ran']
+    >>> tokenizer = osbert.train_tokenizer(texts, out="bytes", kind="bpe", vocabulary=300)
+    >>> tokenizer.tokens(tokenizer.encode("The cat ran"))
+    ['The', 'Ġcat', 'Ġran']
+    """
+    from osbert import recipe
+    from osbert.runs import tokenizer
+
+    chosen = recipe.settings(tokenizer.VocabularySettings, settings)
+    return tokenizer.train_tokenizer(texts, out=Path(out), settings=chosen, watch=watch)
+
+
+def extend_tokenizer(
+    folder: str | Path,
+    texts: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> Tokenizer:
+    """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
+
+    The old pieces keep their ids, so that `pretrain(origin=...)` can go on with an encoder. `settings`: `pieces` (1000
+    at most), `minimum` (10 occurrences) and what else `osbert tokenizer extend` takes; the rest as `train_tokenizer`.
+
+    >>> import osbert
+    >>> old = osbert.train_tokenizer(["The cat sat on the mat."] * 10, out="vocabulary", vocabulary=60)
+    >>> new = osbert.extend_tokenizer("vocabulary", ["The cats sat on cats."] * 10, out="extended", pieces=1)
+    >>> new.vocabulary[len(old):]
+    ('cats',)
+    """
+    from osbert import recipe
+    from osbert.runs import tokenizer
+
+    chosen = recipe.settings(tokenizer.ExtensionSettings, settings)
+    return tokenizer.extend_tokenizer(Path(folder), texts, out=Path(out), settings=chosen, watch=watch)
+
+
+def build_corpus(
+    files: str | Path | Sequence[str | Path],
+    *,
+    tokenizer: str | Path,
+    out: str | Path,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> Corpus | None:
+    """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
+
+    The same call goes on with a build that was stopped. `settings`: `documents`, `deduplicate`, `workers` and what else
+    `osbert corpus build` takes. None is returned while a cluster works on the tasks. With several workers a script
+    must call it below `if __name__ == "__main__":`, as with every use of multiprocessing.
+
+    >>> import osbert
+    >>> from pathlib import Path
+    >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
+    >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
+    >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
+    >>> corpus.documents, corpus.sentences
+    (200, 400)
+    """
+    from osbert import recipe
+    from osbert.runs import corpus
+
+    chosen = recipe.settings(corpus.CorpusSettings, settings)
+    paths = [files] if isinstance(files, str | Path) else files
+    return corpus.build_corpus(paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, watch=watch)
+
+
+def pretrain(
+    recipe: str | Path = "",
+    *,
+    corpus: str | Path,
+    out: str | Path,
+    origin: str | Path | None = None,
+    trust: bool = False,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> EncoderRun:
+    """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
+
+    `recipe`: a TOML file, or the name of a packaged one, such as "cpu" and "bert-base". `origin`: the folder of an
+    encoder that is trained further. `trust`: import the code that a recipe file names. `settings`: any of the recipe,
+    by its full name (`training_seed`) or its last part where only one table has that (`steps`). `watch` is called with
+    each event, in the thread that trains. The same call goes on with a run that was stopped, by Ctrl-C too, and ends in
+    the same weights. Raises osbert.errors.UserError for what cannot be read or is not a setting.
+
+    >>> import osbert
+    >>> from pathlib import Path
+    >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
+    >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
+    >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
+    >>> sizes = {"layers": 1, "width": 16, "heads": 2, "data_length": 32}
+    >>> run = osbert.pretrain("cpu", corpus="corpus", out="encoder", steps=2, batch=8, **sizes)
+    >>> run.metrics["step"], run.metrics["held_out.mlm.loss"] > 0
+    (2, True)
+    """
+    from osbert.interop.hub import locate
+    from osbert.interop.opening import Opening
+    from osbert.runs.pretrain import pretraining
+
+    request = pretraining.PretrainRequest(
+        recipe=str(recipe),
+        settings=settings,
+        corpus=Path(corpus),
+        out=Path(out),
+        origin=None if origin is None else locate(origin, watch=watch).path,
+        opening=Opening(trust=trust),
+    )
+    return pretraining.pretrain(request, watch=watch)
+
+
+def adapt(
+    model: str | Path,
+    texts: Any,
+    *,
+    out: str | Path,
+    trust: bool = False,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> EncoderRun:
+    """Adapt an encoder to the texts of a domain, into the run folder `out`; return the run.
+
+    `texts`: files or folders, or rows in memory: a list of strings or dicts, a pandas or polars DataFrame, a
+    datasets.Dataset. A sentence encoder stays one. `settings`: `text`, the column; `general`, a file of general text;
+    `extend`, most words that become pieces; `minutes`, or `steps`; and any other of the recipe, as `pretrain` takes
+    them. The run ends early when the loss on general text rises by more than `forgetting`. `watch` is called with each
+    event; the same call goes on with a run that was stopped. Raises osbert.errors.UserError for what cannot be read or
+    is not a setting.
+
+    >>> import osbert
+    >>> texts = ["a good film", "the bad play", "the good play"] * 40
+    >>> run = osbert.adapt("encoder", texts, out="adapted", steps=2, batch=8, data_length=16)
+    >>> "general.mlm.loss" in run.metrics
+    True
+    """
+    import dataclasses
+
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.interop.opening import Opening
+    from osbert.runs.adapt.run import AdaptationRequest
+    from osbert.runs.adapt.run import adapt as run
+    from osbert.runs.adapt.settings import AdaptationOptions
+
+    names = {field.name for field in dataclasses.fields(AdaptationOptions)}
+    options = recipe.settings(AdaptationOptions, {key: settings.pop(key) for key in names & settings.keys()})
+    request = AdaptationRequest(
+        model=locate(model, watch=watch).path,
+        texts=texts,
+        out=Path(out),
+        options=options,
+        settings=settings,
+        opening=Opening(trust=trust),
+    )
+    return run(request, watch=watch)
+
+
+def finetune(
+    task: str | Task | Sequence[str | Task], /, *, model: str | Path, data: Any, out: str | Path, **settings: Any
+) -> FinetuneRun:
+    """Fine-tune an encoder on a task, or on several that share it, into the run folder `out`; return the run.
+
+    `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file; a folder with files
+    called train.*, dev.* and test.*; or rows in memory: a list of dicts or of tuples such as (text, label), a pandas or
+    polars DataFrame, a datasets.Dataset, or a dict of these by split. Of several tasks: a mapping from their names, or
+    a folder that holds those of each. `dev`, one of the settings: a file or rows for development, in place of its own.
+    `settings`: any setting of `osbert finetune`, by its last part (epochs=4, learning_rate=3e-5, text="body") or its
+    full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
+    new weights; `trust` and `verify` are those of `load`.
+
+    Nothing is printed. `watch`, one of the settings, is called with each event: Notice (osbert.runs.contract), each
+    step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
+    when the same call is made again, and ends in the same weights.
+
+    The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
+    the worst first; `predict(texts)`; and `model`, what `load` returns. Raises osbert.errors.UserError for what the
+    user can mend, such as a misspelt setting, a label that is not known, or another run in `out`.
+
+    A tiny model with random weights learns which of two words stands in a text:
+
+    >>> import tempfile
+    >>> from osbert.interop.huggingface.folders import write_model
+    >>> from osbert.interop.tokenizer_files import write_tokenizer
+    >>> from osbert.models.architecture import Architecture
+    >>> from osbert.models.contract import Learner
+    >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+    >>> scratch = tempfile.TemporaryDirectory()
+    >>> folder = Path(scratch.name)
+    >>> words = Tokenizer([*SPECIALS, "a", "good", "bad", "film", "the", "play"])
+    >>> sizes = Architecture(layers=1, heads=2, width=16, vocabulary=len(words), length=16)
+    >>> write_model(Learner(sizes.build(), {}), folder / "encoder")
+    >>> write_tokenizer(words, folder / "encoder", length=16)
+    >>> rows = "a good film,pos\\nbad film,neg\\nthe bad play,neg\\ngood,pos\\n" * 25
+    >>> _ = (folder / "reviews.csv").write_text("text,label\\n" + rows)
+    >>> run = finetune(
+    ...     "classify", model=folder / "encoder", data=folder / "reviews.csv", out=folder / "run",
+    ...     epochs=8, batch=8, learning_rate=1e-2,
+    ... )
+    >>> run.metrics["accuracy"], run.errors
+    (1.0, [])
+    >>> [prediction.value for prediction in run.predict(["the bad film", "a good play"])]
+    ['neg', 'pos']
+    >>> scratch.cleanup()
+    """
+    from osbert.runs.finetune.finetune import finetune as run
+
+    return run(task, model=model, data=data, out=out, **settings)
+
+
+def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **settings: Any) -> dict[str, float]:
+    """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
+
+    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; those that are not there are named by an event. `out`: the
+    folder of the runs, each named for its task (`out/cola`), and of the table, glue.txt and glue.json. `settings` and
+    `watch` are as for `finetune`. The same call goes on after a stop and runs no finished set again. Raises
+    osbert.errors.UserError before any training for data that cannot be used, and at the end for a set that failed.
+
+    >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)
+    {'CoLA': 100.0}
+    """
+    from osbert.runs.study.glue import finetune_glue as run
+
+    return run(model=model, data=data, out=out, **settings)
