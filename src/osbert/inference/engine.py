@@ -102,11 +102,12 @@ class Engine:
         >>> next(endless).value
         'neg'
         """
+        given = texts if isinstance(texts, Iterator) else samples(texts, "predict")
         task = self.fine_tuned
-        if isinstance(texts, Iterator):
-            parts = ([task.record_of(one) for one in window] for _, window in windows(texts, "predict"))
+        if isinstance(given, Iterator):
+            parts = ([task.record_of(one) for one in window] for _, window in windows(given, "predict"))
             return chain.from_iterable(self.predict_records(part, tokens=tokens) for part in parts)
-        return self.predict_records([task.record_of(one) for one in samples(texts, "predict")], tokens=tokens)
+        return self.predict_records([task.record_of(one) for one in given], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""

@@ -232,7 +232,7 @@ def distance(table: NDArray[np.int64]) -> float:
 def kappa(table: NDArray[np.int64]) -> float:
     """Return the quadratic kappa of a confusion table (K, K) (Cohen 1968); 0 where all rows and predictions are one.
 
-    >>> kappa(np.array([[2, 0, 0], [0, 2, 0], [0, 0, 2]])), kappa(np.array([[0, 0, 2], [0, 2, 0], [2, 0, 0]]))
+    >>> kappa(np.array([[2, 0], [0, 2]])), kappa(np.array([[0, 2], [2, 0]]))
     (1.0, -1.0)
     """
     chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
