@@ -180,7 +180,8 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
                 trainer.notices.clear()
                 # After the last step too: later code does not check for the signal.
                 if wish and wish.signal and between:
-                    trainer.save()
+                    if trainer.step:  # else it begins anew, as metrics.jsonl does
+                        trainer.save()
                     watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
                     raise StopRequest
             if run.ended_early and not trainer.finished:
@@ -250,7 +251,7 @@ def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
         watch(Notice(f"dev {interval.describe()}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
-        steps = round(best.step / max(best.epoch, 1) * settings["training"]["epochs"])
+        steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))
