@@ -40,12 +40,15 @@ def bootstrap_means(values: NDArray[np.float64], *, seed: int = 0) -> NDArray[np
 
 
 def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile interval of a figure's values on samples (R,).
+    """Return the percentile interval of a figure's values on samples (R,), of which NaN do not count; NaN for none.
 
     >>> percentiles(np.arange(1001.0))
     (25.0, 975.0)
     """
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return math.nan, math.nan
+    low, high = np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
