@@ -110,6 +110,9 @@ def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before
         ("regress", {"few_shot": "contrastive"}, ("regress", "linear")),
         ("classify", {"few_shot": "linear", "epochs": 3}, ("epochs",)),
         ("classify", {"few_shot": "linear", "from_scratch": True}, ("from-scratch",)),
+        ("classify", {"few_shot": "linear", "patience": 2, "keep": "last"}, ("--patience", "--keep")),
+        ("classify", {"few_shot": "linear", "evaluate_every": "2 steps"}, ("--evaluate-every",)),
+        ("classify", {"few_shot": "linear", "search": "glue"}, ("--search",)),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(

@@ -96,7 +96,7 @@ def _read_several(
             )
             if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
-                    "several runs (--seeds, --search, --learning-curve) are of one task: compare each by itself.",
+                    "several runs (--seeds, --search, --folds, --learning-curve) are of one task: give each by itself.",
                     code="options-exclude-each-other",
                 )
             reader.check(plan.task, records)
