@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from osbert.evaluation.compare import CONFIDENCE
+from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles
 from osbert.tasks import Prediction, Record, Task
 
-RESAMPLES = 200
-"""Most times that the rows are drawn."""
 WORK = 100_000
-"""Most rows that are scored for an interval: of more than WORK / RESAMPLES rows each draw has only so many."""
+"""Most rows that are scored for an interval: of more than WORK / LEAST rows each draw has only so many."""
 FEW = 100
 """The number of rows below which a score is reported with a warning."""
 
@@ -49,17 +48,17 @@ def score_interval(task: Task, predictions: Sequence[Prediction], records: Seque
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
     bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none.
     """
-    rng = np.random.default_rng(0)
-    count, drawn = len(records), min(len(records), WORK // RESAMPLES)
+    count, drawn = len(records), min(len(records), WORK // LEAST)
     score = task.metrics(predictions, records)[task.criterion]
-    scores = []
-    for _ in range(RESAMPLES):
-        places = rng.integers(count, size=drawn).tolist()
+
+    def criterion(rows: NDArray[np.intp]) -> list[float]:
+        places = rows.tolist()
         found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
-        scores.append(found[task.criterion])
-    known = np.array(scores)[~np.isnan(scores)]
-    if np.isnan(score) or not len(known):
-        return None
+        return [found[task.criterion]]
+
     narrowed = (drawn / count) ** 0.5
-    low, high = (score + narrowed * (np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) - score)).tolist()
+    bounds = percentiles(bootstrap(criterion, count, count=LEAST, drawn=drawn)[:, 0])
+    low, high = (score + narrowed * (bound - score) for bound in bounds)
+    if np.isnan(low):
+        return None
     return ScoreInterval(metric=task.criterion, score=score, low=low, high=high, rows=count)

@@ -60,7 +60,10 @@ def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Predi
         name=own.folder,
     )
     chosen = f"On {len(rows.development):,} development rows, by which the epoch was chosen as well."
-    parts = [scores_table(task.metrics(predictions, rows.development), metric_intervals(result)), paragraph(chosen)]
+    intervals = metric_intervals(result)
+    if found := own.interval:  # the figure of run.json, with the bounds that it has there
+        intervals[found["metric"]] = found["low"], found["high"]
+    parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(chosen)]
     return [
         Section(heading=result.heading("Scores of the best epoch"), parts=parts),
         Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
