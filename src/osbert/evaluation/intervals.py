@@ -38,7 +38,7 @@ class ScoreInterval:
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} (bootstrap over "
             f"{self.rows:,} rows)"
         )
-        return f"{said}: under {FEW} rows, a rough figure; the best epoch was chosen on them, too" if self.few else said
+        return f"{said}: under {FEW} rows, a rough figure" if self.few else said
 
 
 def score_interval(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> ScoreInterval | None:

@@ -50,7 +50,7 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
         yield f"train: {one_line(skipped)}"
-    repeated, fraction = overlap(records)
+    repeated, fraction = overlap(task, records)
     if 0 < fraction < TELLING:  # else it is a warning
         yield repeated
 

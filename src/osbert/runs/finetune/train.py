@@ -248,7 +248,8 @@ def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
     watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
-        watch(Notice(f"dev {interval.describe()}", warning=interval.few))
+        chosen = "; the epoch was chosen on them, too" if interval.few and kept == "best" else ""
+        watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
