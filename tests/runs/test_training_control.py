@@ -87,6 +87,9 @@ def test_scores_come_as_often_as_they_are_wanted_and_after_the_last_step(
     assert [one.step for one in epochs(events)] == steps
     assert [one.epoch for one in epochs(events)] == [step / PER_EPOCH for step in steps]
     assert run.facts["best"]["step"] == 15 and run.metrics == epochs(events)[-1].metrics
+    page = (run.folder / "report.html").read_text()
+    assert "Scores of the last epoch" in page and "was chosen" not in page
+    assert not any("was chosen" in str(event) for event in events)
 
 
 def test_the_last_weights_depend_on_no_score(tune: Callable[..., FinetuneRun], tmp_path: Path) -> None:
