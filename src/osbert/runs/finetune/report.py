@@ -78,7 +78,9 @@ def _curves(
 ) -> list[str]:
     losses = course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
-    by_epoch = Series(name="mean of an epoch", points=curve(epochs, "train.loss"), look="dots", color=1)
+    # Before the first step there is but the loss of the fitted layer (few-shot), which is another one.
+    passed = [line for line in epochs if line["step"]] or epochs
+    by_epoch = Series(name="mean of an epoch", points=curve(passed, "train.loss"), look="dots", color=1)
     parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint"), by_epoch], title="Loss")]
     auxiliary = f"{LeftToRight().name}.loss"
     if any(auxiliary in line for line in lines):
