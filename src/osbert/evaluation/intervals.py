@@ -46,8 +46,11 @@ def score_interval(task: Task, predictions: Sequence[Prediction], records: Seque
 
     The rows are drawn anew with replacement; the bounds are percentiles of the scores. Where only m of n rows are
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
-    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none.
+    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none, and
+    where the rows do not stand for themselves (`Task.by_rows`).
     """
+    if not task.by_rows:
+        return None
     count, drawn = len(records), min(len(records), WORK // LEAST)
     score = task.metrics(predictions, records)[task.criterion]
 
