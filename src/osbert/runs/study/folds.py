@@ -57,10 +57,9 @@ def cross_validate(
     [splits] = records
     rows = all_rows(plan.task, splits)
     dealt = deal(plan, rows)
-    folds = fold_splits(rows, dealt)
-    if plan.training.deduplicate:
-        folds = {name: deduplicated(own) for name, own in folds.items()}
-    parts = {WHOLE: splits, **folds}
+    parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
+    if plan.training.deduplicate:  # the whole's rows are so already
+        parts = {name: deduplicated(own) for name, own in parts.items()}
     model = finetune_train.start(plan)
     plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
     finetune_train.introduce(plan, model, watch)
