@@ -232,7 +232,7 @@ class _Reader:
         if self.labelled and not label:
             raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
         if self.labelled and value[label] is None:
-            raise ValueError(f"'{label}' is null: the text is not labelled. SpanMark its entities, [] for none")
+            raise ValueError(f"'{label}' is null: the text is not labelled. Mark its entities, [] for none")
         text = value[name]
         words = ranges(text, self.reading.split)
         if not words:
