@@ -58,7 +58,7 @@ def test_names_of_the_same_thing_are_understood(words: tuple[str, ...], setting:
     ("word", "setting"),
     [("hidden-size", "model.width"), ("num-hidden-layers", "model.layers"), ("max-length", "data.length"),
      ("max-position-embeddings", "model.length"), ("mlm-probability", "mlm.rate"), ("max-steps", "training.steps"),
-     ("batch-size", "data.batch")],
+     ("batch-size", "data.batch"), ("eval-steps", "training.evaluate_every")],
 )  # fmt: skip
 def test_in_pretraining_too(word: str, setting: str) -> None:
     assert [*read("pretrain", f"--{word}", "7")] == [setting]
@@ -79,6 +79,7 @@ def test_in_pretraining_too(word: str, setting: str) -> None:
         ("finetune", ("--hidden-size", "256"), ("--width",)),
         ("finetune", ("--output-dir", "run"), ("--out",)),
         ("finetune", ("--evaluation-strategy", "epoch"), ("every epoch",)),
+        ("finetune", ("--eval-steps", "50"), ("--evaluate-every", "50 steps")),
     ],
 )
 def test_others_are_answered(verb: str, words: tuple[str, ...], said: tuple[str, ...]) -> None:

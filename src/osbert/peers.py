@@ -120,11 +120,19 @@ def _steps(value: str, settings: Settings, known: Container[str]) -> str:
     return "" if "steps" not in known else "Pretraining counts steps: give --steps, or --minutes."
 
 
+def _scores(value: str, settings: Settings, known: Container[str]) -> str:
+    period = f"{value} steps" if value.isdigit() else "200 steps"
+    return f'Give --evaluate-every "{period}".' if "scores.evaluate_every" in known else ""
+
+
 def _said(text: str) -> Advice:
     return lambda value, settings, known: text
 
 
-_LEFT_OUT = "Leave it out: every epoch is scored on the development rows, and the best one's weights are kept."
+_LEFT_OUT = (
+    "Leave it out: every epoch is scored on the development rows, and the best one's weights are kept. "
+    '--evaluate-every "200 steps" scores more often, --keep last keeps the last weights.'
+)
 OTHER: Mapping[str, Advice] = {
     "gradient_accumulation gradient_accumulation_steps grad_accum accumulate_grad_batches update_freq": _accumulation,
     "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
@@ -132,6 +140,7 @@ OTHER: Mapping[str, Advice] = {
     "gpu_id gpu": _gpu,
     "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _passes,
     "epochs num_epochs num_train_epochs max_epochs": _steps,
+    "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates": _scores,
     "eval_strategy evaluation_strategy save_strategy load_best_model_at_end metric_for_best_model": _said(_LEFT_OUT),
     "gradient_checkpointing": _said("A lower --micro-tokens takes less memory and gives the same gradient."),
     "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),

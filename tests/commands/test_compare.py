@@ -46,6 +46,8 @@ def test_two_runs_are_compared_and_the_page_shows_where_they_differ(
     assert low <= test.score.difference <= high and "McNemar" in said and "Holm" not in said
     text = page.read_text()
     assert text.count('class="card"') == min(100, discordant) and f"{run.name}: predicted" in text
+    rows = iter([{"text": "the good film", "label": "pos"}, {"text": "the bad film", "label": "neg"}])
+    assert osbert.compare([run, other], data=rows).rows == 2
 
 
 def evaluation(values: list[str], labels: str) -> Evaluation:

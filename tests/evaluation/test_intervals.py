@@ -10,6 +10,7 @@ import pytest
 from osbert.evaluation.intervals import score_interval
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
 from osbert.tasks.kinds.regress import Regress
 
 
@@ -32,3 +33,8 @@ def test_a_score_that_is_always_the_same_has_an_interval_without_width() -> None
     records = [Record(number=place, texts=("t",), label=float(place)) for place in range(20)]
     found = score_interval(Regress(), [Prediction(value=record.label) for record in records], records)
     assert found is not None and (found.low, found.score, found.high) == (1, 1, 1)
+
+
+def test_a_search_among_the_rows_has_no_interval() -> None:
+    assert score_interval(Contrastive(), [], []) is None
+    assert Contrastive(sts="pairs.csv").by_rows

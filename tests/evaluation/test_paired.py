@@ -34,6 +34,15 @@ def test_a_model_does_not_differ_from_itself() -> None:
     assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)
 
 
+def test_samples_without_a_score_say_nothing() -> None:
+    sample = bootstrap_means(np.random.default_rng(0).random(40))
+    gaps = np.where(np.arange(len(sample)) % 3, sample, np.nan)
+    found = score_difference((0.5, 0.5), gaps, sample)
+    assert (found.interval, found.p_value) == ((0, 0), 1)
+    never = score_difference((np.nan, 0.5), np.full(len(sample), np.nan), sample)
+    assert never.p_value == 1 and np.isnan(never.interval).all()
+
+
 def test_a_difference_on_every_row_is_found_and_its_sign_kept() -> None:
     rows = np.random.default_rng(0).random(40)
     samples = bootstrap_means(np.stack([rows, rows + 0.1], axis=1)).T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import osbert
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
+from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.result import FinetuneRun
+from osbert.training.interruption import Interruption, StopRequest
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -101,6 +104,26 @@ def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before
     assert np.array_equal(again.model.embed(texts), run.model.embed(texts))
 
 
+@pytest.mark.parametrize("few_shot", ["linear", "contrastive"])
+def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: Path, few_shot: str) -> None:
+    wish = Interruption()
+
+    def watch(event: object) -> None:
+        if isinstance(event, Epoch):
+            signal.raise_signal(signal.SIGTERM)
+
+    call: dict[str, Any] = {"model": encoder, "data": DATA, "out": tmp_path / "run", "few_shot": few_shot}
+    call |= {} if few_shot == "linear" else {"epochs": 1}
+    with pytest.raises(StopRequest):
+        finetune("classify", watch=watch, wish=wish, **call)
+    run = finetune("classify", **call)
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if "epoch" in line] == [0, 1][: 1 + (few_shot == "contrastive")]
+    # The report's interval of the criterion is the run's own.
+    assert run.interval is not None
+    assert f"{run.interval.low:.4f} to {run.interval.high:.4f}" in (run.folder / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("task", "settings", "names"),
     [
@@ -110,6 +133,9 @@ def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before
         ("regress", {"few_shot": "contrastive"}, ("regress", "linear")),
         ("classify", {"few_shot": "linear", "epochs": 3}, ("epochs",)),
         ("classify", {"few_shot": "linear", "from_scratch": True}, ("from-scratch",)),
+        ("classify", {"few_shot": "linear", "patience": 2, "keep": "last"}, ("--patience", "--keep")),
+        ("classify", {"few_shot": "linear", "evaluate_every": "2 steps"}, ("--evaluate-every",)),
+        ("classify", {"few_shot": "linear", "search": "glue"}, ("--search",)),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(

@@ -41,9 +41,9 @@ def test_data_without_faults_have_no_warning() -> None:
 
 def test_texts_of_both_splits_are_counted_and_can_be_left_out() -> None:
     train = rows("neg", "pos")
-    dev = [*rows("neg", "pos", first=20, each=2), ("neg  text 3 ", "neg"), ("neg text 4", "pos")]
+    dev = [*rows("neg", "pos", first=20, each=2), ("Neg  text 3 ", "neg"), ("neg text 4", "pos")]
     (said,), _ = read("classify", {"train": train, "dev": dev})
-    assert "2 of 6" in said and "'neg  text 3 '" in said and "dev, row 5; train, row 7" in said
+    assert "2 of 6" in said and "'Neg  text 3 '" in said and "dev, row 5; train, row 7" in said
     assert "1 of them with another label" in said and "--deduplicate" in said
     warnings, records = read("classify", {"train": train, "dev": dev}, deduplicate=True)
     assert warnings == [] and (len(records["train"]), len(records["dev"])) == (38, 6)

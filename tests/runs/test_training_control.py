@@ -16,7 +16,9 @@ from osbert.runs.contract import Notice
 from osbert.runs.events import TrainingStart
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune
+from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.study import folds
 from osbert.runs.study.folds import PREDICTIONS
 from osbert.runs.study.runner import TrialResult
 from osbert.training.progress import Progress
@@ -87,6 +89,9 @@ def test_scores_come_as_often_as_they_are_wanted_and_after_the_last_step(
     assert [one.step for one in epochs(events)] == steps
     assert [one.epoch for one in epochs(events)] == [step / PER_EPOCH for step in steps]
     assert run.facts["best"]["step"] == 15 and run.metrics == epochs(events)[-1].metrics
+    page = (run.folder / "report.html").read_text()
+    assert "Scores of the last epoch" in page and "was chosen" not in page
+    assert not any("was chosen" in str(event) for event in events)
 
 
 def test_the_last_weights_depend_on_no_score(tune: Callable[..., FinetuneRun], tmp_path: Path) -> None:
@@ -244,6 +249,22 @@ def test_the_scores_over_the_folds_are_kept_and_the_model_is_that_without_folds(
     plain = tune(tmp_path / "plain", epochs=1)
     assert weights(plain.folder) == weights(folded.folder) and plain.metrics == folded.metrics
     assert "fold 3" in (folded.folder / "report.html").read_text()
+
+
+def test_no_fold_learns_from_a_text_that_it_is_scored_on(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: None
+) -> None:
+    seen: list[Splits] = []
+    laid_out_as = folds.laid_out_as
+    monkeypatch.setattr(folds, "laid_out_as", lambda rows, own: seen.append(own) or laid_out_as(rows, own))
+    rows = [(f"film {number % 9}", "pos" if number % 3 else "neg") for number in range(24)]
+    finetune(
+        "classify", model=encoder, data=rows, out=tmp_path / "run", folds=2, deduplicate=True, **{**QUICK, "epochs": 1}
+    )
+    assert len(seen) == 3
+    for own in seen:
+        texts = [{record.texts for record in own[split]} for split in ("train", "dev")]
+        assert all(texts) and not texts[0] & texts[1]
 
 
 def test_stopped_it_goes_on_and_rows_of_a_group_are_in_one_fold(

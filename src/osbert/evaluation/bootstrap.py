@@ -20,18 +20,21 @@ Statistic = Callable[[NDArray[np.intp]], Sequence[float]]
 """Some figures of a sample, which is given by the numbers of its rows (n,)."""
 
 
-def samples(rows: int, *, count: int = RESAMPLES, seed: int = 0) -> Iterator[NDArray[np.intp]]:
-    """Yield blocks (b, rows) of `count` samples of row numbers, drawn with replacement."""
+def samples(rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0) -> Iterator[NDArray[np.intp]]:
+    """Yield blocks (b, drawn) of `count` samples of row numbers, drawn with replacement: as many as there are, or m."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    size = max(1, BLOCK // rows)
+    drawn = drawn or rows
+    size = max(1, BLOCK // drawn)
     for first in range(0, count, size):
-        yield rng.integers(rows, size=(min(size, count - first), rows))
+        yield rng.integers(rows, size=(min(size, count - first), drawn))
 
 
-def bootstrap(statistic: Statistic, rows: int, *, count: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Return the figures (R, K) of a statistic on R = `count` samples of `rows` rows."""
-    drawn = (sample for block in samples(rows, count=count, seed=seed) for sample in block)
-    return np.array([statistic(sample) for sample in drawn], np.float64)
+def bootstrap(
+    statistic: Statistic, rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0
+) -> NDArray[np.float64]:
+    """Return the figures (R, K) of a statistic on R = `count` samples of `rows` rows, or of `drawn` of them."""
+    blocks = samples(rows, count=count, drawn=drawn, seed=seed)
+    return np.array([statistic(sample) for block in blocks for sample in block], np.float64)
 
 
 def bootstrap_means(values: NDArray[np.float64], *, seed: int = 0) -> NDArray[np.float64]:
@@ -40,12 +43,15 @@ def bootstrap_means(values: NDArray[np.float64], *, seed: int = 0) -> NDArray[np
 
 
 def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile interval of a figure's values on samples (R,).
+    """Return the percentile interval of a figure's values on samples (R,), of which NaN do not count; NaN for none.
 
     >>> [round(one) for one in percentiles(np.arange(1001.0))]
     [25, 975]
     """
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return math.nan, math.nan
+    low, high = np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 

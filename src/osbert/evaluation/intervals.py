@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from osbert.evaluation.compare import CONFIDENCE
+from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles
 from osbert.tasks import Prediction, Record, Task
 
-RESAMPLES = 200
-"""Most times that the rows are drawn."""
 WORK = 100_000
-"""Most rows that are scored for an interval: of more than WORK / RESAMPLES rows each draw has only so many."""
+"""Most rows that are scored for an interval: of more than WORK / LEAST rows each draw has only so many."""
 FEW = 100
 """The number of rows below which a score is reported with a warning."""
 
@@ -39,7 +38,7 @@ class ScoreInterval:
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} (bootstrap over "
             f"{self.rows:,} rows)"
         )
-        return f"{said}: under {FEW} rows, a rough figure; the best epoch was chosen on them, too" if self.few else said
+        return f"{said}: under {FEW} rows, a rough figure" if self.few else said
 
 
 def score_interval(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> ScoreInterval | None:
@@ -47,19 +46,22 @@ def score_interval(task: Task, predictions: Sequence[Prediction], records: Seque
 
     The rows are drawn anew with replacement; the bounds are percentiles of the scores. Where only m of n rows are
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
-    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none.
+    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none, and
+    where the rows do not stand for themselves (`Task.by_rows`).
     """
-    rng = np.random.default_rng(0)
-    count, drawn = len(records), min(len(records), WORK // RESAMPLES)
-    score = task.metrics(predictions, records)[task.criterion]
-    scores = []
-    for _ in range(RESAMPLES):
-        places = rng.integers(count, size=drawn).tolist()
-        found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
-        scores.append(found[task.criterion])
-    known = np.array(scores)[~np.isnan(scores)]
-    if np.isnan(score) or not len(known):
+    if not task.by_rows:
         return None
+    count, drawn = len(records), min(len(records), WORK // LEAST)
+    score = task.metrics(predictions, records)[task.criterion]
+
+    def criterion(rows: NDArray[np.intp]) -> list[float]:
+        places = rows.tolist()
+        found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
+        return [found[task.criterion]]
+
     narrowed = (drawn / count) ** 0.5
-    low, high = (score + narrowed * (np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) - score)).tolist()
+    bounds = percentiles(bootstrap(criterion, count, count=LEAST, drawn=drawn)[:, 0])
+    low, high = (score + narrowed * (bound - score) for bound in bounds)
+    if np.isnan(low):
+        return None
     return ScoreInterval(metric=task.criterion, score=score, low=low, high=high, rows=count)

@@ -73,6 +73,8 @@ def metric_intervals(result: TaskResult) -> dict[str, tuple[float, float]]:
     Where computing the metrics anew for each sample would take long, only of a criterion that is a mean over rows.
     """
     task, predictions, records = result.task, result.predictions, result.records
+    if not task.by_rows:
+        return {}
     started = time.perf_counter()
     metrics = task.metrics(predictions, records)
     if time.perf_counter() - started > SLOW:

@@ -158,6 +158,7 @@ def compare(
         raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
     if out is not None:
         require_file(out, [Path(data)] if isinstance(data, str | Path) else [])
+    data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
         found = [evaluate(run, data=data, split=split, options=options, watch=watch) for run in runs]
         comparison = compare_evaluations(run_names(runs), found)

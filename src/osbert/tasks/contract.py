@@ -237,6 +237,11 @@ class Task(Edges, Objective):
         """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
         return True
 
+    @property
+    def by_rows(self) -> bool:
+        """Return whether the metrics of some rows stand for those of all: not where each is searched among all."""
+        return True
+
     # The data: methods that need no model. How they are read is the source's business.
 
     @cached_property

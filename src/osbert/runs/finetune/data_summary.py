@@ -10,7 +10,8 @@ from osbert.reports.bars import BarRow, bar_plot
 from osbert.reports.outcomes import text_lengths
 from osbert.reports.page import paragraph, table
 from osbert.runs.finetune.rows import TaskRows
-from osbert.tasks import Record, Task
+from osbert.runs.finetune.warnings import repeated
+from osbert.tasks import Record
 
 MEASURED = 20_000
 """Most rows of a split whose texts are counted in tokens; of more, so many at equal distances."""
@@ -34,7 +35,7 @@ def data_parts(rows: TaskRows) -> Iterator[str]:
     if any(counts.values()):
         yield _labels(counts)
     yield _histogram(lengths)
-    yield from _overlap(rows.task, rows.training, rows.development)
+    yield from _overlap(rows.training, rows.development)
 
 
 def _lengths(records: Sequence[Record], rows: TaskRows) -> list[int]:
@@ -75,16 +76,13 @@ def _histogram(lengths: Mapping[str, Sequence[int]]) -> str:
     return bar_plot(bars, [*lengths], title="Rows by their tokens")
 
 
-def _overlap(task: Task, training: Sequence[Record], development: Sequence[Record]) -> Iterator[str]:
+def _overlap(training: Sequence[Record], development: Sequence[Record]) -> Iterator[str]:
     """Yield how many development rows have the texts of a training row, and the first of them."""
-    known: dict[tuple[str, ...], Record] = {}
-    for record in training:
-        known.setdefault(_key(record), record)
-    found = [(record, known[_key(record)]) for record in development if _key(record) in known]
+    found = repeated(training, development)
     if not found:
         yield paragraph("No development row has the texts of a training row.")
         return
-    other = sum(record.label != first.label for record, first in found)
+    other = sum(repr(record.label) != repr(first.label) for record, first in found)
     yield paragraph(
         f"{len(found):,} of {len(development):,} development rows have the texts of a training row, up to case and "
         f"spaces; {other:,} of them with another label. They make the scores look better than they are."
@@ -94,7 +92,3 @@ def _overlap(task: Task, training: Sequence[Record], development: Sequence[Recor
         for record, first in found[:SHOWN]
     ]
     yield table(cells, head=("text", "development", "training"))
-
-
-def _key(record: Record) -> tuple[str, ...]:
-    return tuple(" ".join(text.split()).casefold() for text in record.texts)

@@ -141,7 +141,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
     if built.report.learning_curve and built.comparison.wanted:
         raise UserError(
-            "--learning-curve is of one run: leave it out, or leave out --seeds and --search.",
+            "--learning-curve is of one run: leave it out, or leave out --seeds, --search and --folds.",
             code="options-exclude-each-other",
         )
     if tuning != "full":
@@ -223,10 +223,12 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
         problems.add(
             "--from-scratch leaves no vectors to build on: leave one of the two out.", code="options-exclude-each-other"
         )
-    idle = {*LENGTH, "optimizer.learning_rate"} & {*given} if kind == "linear" else ()
-    for name in sorted(idle):
+    idle = {*LENGTH, "optimizer.learning_rate", "scores.evaluate_every", "scores.patience", "scores.keep"}
+    idle |= {"comparison.search"}
+    for name in sorted(idle & {*given}) if kind == "linear" else ():
         problems.add(
-            f"--{name.rpartition('.')[2]} does nothing there: leave it out.", code="options-exclude-each-other"
+            f"--{name.rpartition('.')[2].replace('_', '-')} does nothing there: leave it out.",
+            code="options-exclude-each-other",
         )
     problems.stop_if_any()
 

@@ -50,7 +50,7 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
         yield f"train: {one_line(skipped)}"
-    repeated, fraction = overlap(records)
+    repeated, fraction = overlap(task, records)
     if 0 < fraction < TELLING:  # else it is a warning
         yield repeated
 
@@ -96,7 +96,7 @@ def _read_several(
             )
             if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
-                    "several runs (--seeds, --search, --learning-curve) are of one task: compare each by itself.",
+                    "several runs (--seeds, --search, --folds, --learning-curve) are of one task: give each by itself.",
                     code="options-exclude-each-other",
                 )
             reader.check(plan.task, records)

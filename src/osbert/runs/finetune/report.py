@@ -24,13 +24,14 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     folder, best = run.folder, run.best
     lines = read_lines(folder / NAME)
     settings = recipe.read(folder / "recipe.toml")
-    kept = settings.get("scores", {}).get("keep", "best")
+    kept = run.scores.keep
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in shown)
     tasks = [
-        _task_sections(own, *found) for own, found in zip(run.outcomes, run.rows.own(run.predictions), strict=True)
+        _task_sections(own, *found, kept=kept)
+        for own, found in zip(run.outcomes, run.rows.own(run.predictions), strict=True)
     ]
     sections = [
         *(scores for scores, *_ in tasks),
@@ -47,7 +48,7 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
 
-def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Prediction]) -> list[Section]:
+def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Prediction], *, kept: str) -> list[Section]:
     """Return the sections of one task, its scores first; the predictions are those before it got its temperature."""
     task, calibration = own.task, own.calibration
     fitted = calibration is not None and calibration.temperature != 1
@@ -59,10 +60,14 @@ def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Predi
         lengths=text_lengths(rows.development, rows.packer),
         name=own.folder,
     )
-    chosen = f"On {len(rows.development):,} development rows, by which the epoch was chosen as well."
-    parts = [scores_table(task.metrics(predictions, rows.development), metric_intervals(result)), paragraph(chosen)]
+    chosen = ", by which the epoch was chosen as well" if kept == "best" else ""
+    said = f"On {len(rows.development):,} development rows{chosen}."
+    intervals = metric_intervals(result)
+    if found := own.interval:  # the figure of run.json, with the bounds that it has there
+        intervals[found["metric"]] = found["low"], found["high"]
+    parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(said)]
     return [
-        Section(heading=result.heading("Scores of the best epoch"), parts=parts),
+        Section(heading=result.heading(f"Scores of the {kept} epoch"), parts=parts),
         Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
         *result_sections(result, _calibration(calibration) if calibration else ()),
     ]
@@ -73,7 +78,9 @@ def _curves(
 ) -> list[str]:
     losses = course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
-    by_epoch = Series(name="mean of an epoch", points=curve(epochs, "train.loss"), look="dots", color=1)
+    # Before the first step there is but the loss of the fitted layer (few-shot), which is another one.
+    passed = [line for line in epochs if line["step"]] or epochs
+    by_epoch = Series(name="mean of an epoch", points=curve(passed, "train.loss"), look="dots", color=1)
     parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint"), by_epoch], title="Loss")]
     auxiliary = f"{LeftToRight().name}.loss"
     if any(auxiliary in line for line in lines):

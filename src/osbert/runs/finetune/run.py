@@ -81,7 +81,7 @@ class FinetuneTrainer:
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)
         self.scored: Score | None = None
-        """How the best epoch did; None where a resumed run was stopped after it."""
+        """How the kept epoch did; None where a resumed run was stopped after it."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property

@@ -180,7 +180,8 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
                 trainer.notices.clear()
                 # After the last step too: later code does not check for the signal.
                 if wish and wish.signal and between:
-                    trainer.save()
+                    if trainer.step:  # else it begins anew, as metrics.jsonl does
+                        trainer.save()
                     watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
                     raise StopRequest
             if run.ended_early and not trainer.finished:
@@ -247,10 +248,11 @@ def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
     watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
-        watch(Notice(f"dev {interval.describe()}", warning=interval.few))
+        chosen = "; the epoch was chosen on them, too" if interval.few and kept == "best" else ""
+        watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
-        steps = round(best.step / max(best.epoch, 1) * settings["training"]["epochs"])
+        steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))

@@ -34,9 +34,9 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     training = [record for record in records["train"] if not task.lacks(record)]
     yield from map(one_line, task.warnings())
     yield from _few(task, training)
-    repeated, fraction = overlap(records)
+    said, fraction = overlap(task, records)
     if fraction >= TELLING:
-        yield repeated
+        yield said
     classes = _classes(task, training)
     yield from _alike({name: len(places) for name, places in classes.items()}, classes)
     yield from _single(classes)
@@ -78,16 +78,21 @@ def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def overlap(records: Splits) -> tuple[str, float]:
+def repeated(training: Sequence[Record], development: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Return the development records that have the texts of a training record, each with the first of these."""
+    known: dict[tuple[str, ...], Record] = {}
+    for record in training:
+        known.setdefault(_text(record), record)
+    return [(record, known[text]) for record in development if (text := _text(record)) in known]
+
+
+def overlap(task: Task, records: Splits) -> tuple[str, float]:
     """Return in words how many development records have the texts of a training record, and how much of them that is.
 
     That is their fraction of the records or of all characters, whichever is less: "Thanks !" may stand anywhere.
     """
     development: Sequence[Record] = records["dev"]
-    training: dict[tuple[str, ...], Record] = {}
-    for record in records["train"]:
-        training.setdefault(_text(record), record)
-    pairs = [(record, training[text]) for record in development if (text := _text(record)) in training]
+    pairs = repeated([record for record in records["train"] if not task.lacks(record)], development)
     if not pairs:
         return "", 0.0
     shown = [f"'{one_line(' | '.join(one.texts)):.60}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
@@ -106,8 +111,8 @@ def _size(record: Record) -> int:
 
 
 def _text(record: Record) -> tuple[str, ...]:
-    """Return what two records share that have the same texts, but for spaces."""
-    return tuple(" ".join(text.split()) for text in record.texts)
+    """Return what two records share that have the same texts, but for case and spaces."""
+    return tuple(" ".join(text.split()).casefold() for text in record.texts)
 
 
 def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.runs.finetune.warnings import deduplicated
 from osbert.runs.study.report import folds_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
@@ -56,7 +57,9 @@ def cross_validate(
     [splits] = records
     rows = all_rows(plan.task, splits)
     dealt = deal(plan, rows)
-    parts = {WHOLE: splits, **fold_splits(rows, dealt)}
+    parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
+    if plan.training.deduplicate:  # the whole's rows are so already
+        parts = {name: deduplicated(own) for name, own in parts.items()}
     model = finetune_train.start(plan)
     plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
     finetune_train.introduce(plan, model, watch)

@@ -9,12 +9,13 @@ from osbert import recipe
 from osbert.evaluation.compare import FEWEST, Summary, summaries
 from osbert.reports.page import Link, Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.study.runner import TrialResult
 
 PROTOCOL = (
-    "Each run is reported with its best epoch on the development rows, by which the epoch, the settings and the "
-    "run were chosen as well: these scores flatter a little, the more runs there are. For a number to publish, score "
-    "the chosen run on rows that had no part in this: osbert evaluate."
+    "Each run is reported with the scores of its weights on the development rows, by which the settings, the run and, "
+    "but with --keep last, the epoch were chosen as well: these scores flatter a little, the more runs there are. For "
+    "a number to publish, score the chosen run on rows that had no part in this: osbert evaluate."
 )
 FOLDS = (
     "Each row is scored by a run that has not seen it. The epoch of a fold is the best on its own rows, which flatters "
@@ -125,7 +126,8 @@ def _runs(results: Sequence[TrialResult], shown: Sequence[str], best: TrialResul
         scores = [f"{result.metrics[name]:.4f}" if result.best else "" for name in shown]
         remarks = ["best: this folder's model" if result == best else "", remark(result)]
         name = Link(f"trials/{result.trial.folder.name}/report.html", result.trial.name)
-        rows.append((name, result.best.get("epoch", ""), *scores, "; ".join(filter(None, remarks))))
+        epoch = Epoch(**result.best).place if result.best else ""
+        rows.append((name, epoch, *scores, "; ".join(filter(None, remarks))))
     return table(rows, head=("run", "epoch", *shown, ""))
 
 

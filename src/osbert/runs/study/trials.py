@@ -229,7 +229,7 @@ def copy(path: Path, out: Path) -> None:
 
 def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
     """Yield a line on every run, and of settings with several the median, mean and deviation of all metrics."""
-    yield f"\n{len(results)} runs, development rows, best epoch of each:"
+    yield f"\n{len(results)} runs, development rows, the kept epoch of each:"
     for result in results:
         scores = row(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
         said = remark(result)

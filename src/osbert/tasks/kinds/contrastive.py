@@ -191,6 +191,11 @@ class Contrastive(TextTask):
         """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
         return "spearman" if self.sts else "accuracy"
 
+    @property
+    def by_rows(self) -> bool:
+        """Return whether pairs are scored one by one; else a text is searched among all, of which fewer are easier."""
+        return bool(self.sts)
+
     def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError when there are not two."""
         if len(texts) != 2:
