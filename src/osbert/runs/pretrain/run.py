@@ -97,6 +97,7 @@ class PretrainingRun:
                 if trainer.hopeless:
                     raise self._failed(trainer, str(error)) from error
                 raise
+        self._pass_on(trainer)  # a tracker may fail as it ends
         if not _over(trainer) or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
