@@ -22,6 +22,7 @@ from osbert.data.step import Cursor, Step
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
+from osbert.objectives.same_text import SameText
 from osbert.objectives.sentence_order import SentenceOrder
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer
@@ -232,6 +233,14 @@ def test_micro_batches_hold_what_the_whole_step_holds(make: Make) -> None:
         assert sum(batch.targets[name].count for batch in parts.batches) == target.count
     assert parts.cursor == whole.cursor
     assert len(make(replace(SMALL, micro_tokens=70)).held_out()) > len(make().held_out())
+
+
+def test_a_step_is_one_pass_where_the_loss_compares_its_sequences(make: Make) -> None:
+    loader = make(replace(SMALL, micro_tokens=70), objectives={"mlm": MaskedLanguage(), "same_text": SameText()})
+    for step in itertools.islice(loader.steps(Cursor()), 3):
+        (batch,) = step.batches
+        assert batch.whole and len(batch.lengths) == 8
+    assert all(batch.whole for batch in loader.held_out())
 
 
 def test_a_pool_reads_on_until_the_objective_has_its_documents(

@@ -100,6 +100,32 @@ def test_one_that_fails_gets_its_lines_with_the_next(
     assert lines == written(tmp_path) and len(lines) == 5
 
 
+def test_one_that_fails_at_the_last_line_gets_it_at_the_end(
+    tmp_path: Path, memory: type[Memory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = TrackerQueue(tmp_path, ["memory"], [])
+    metrics = Metrics(tmp_path, every=1, memory={}, queue=queue)
+    metrics.go_back(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "broken", True)
+        metrics.write({"step": 1, "loss": 1.0})
+    metrics.close()
+    [lines] = memory.runs.values()
+    assert lines == written(tmp_path) and len(lines) == 1
+    assert json.loads((tmp_path / TRACKERS).read_text("utf-8"))["memory"]["given"] == [1, 1]
+
+
+@pytest.mark.parametrize(("first", "then"), [((2, 4, 6), (4, 8, 12)), ((5, 10), (6, 7, 8, 9, 10, 11))])
+def test_lines_at_other_steps_than_before_lie_behind_the_last(
+    tmp_path: Path, memory: type[Memory], first: Sequence[int], then: Sequence[int]
+) -> None:
+    """As of a run that was killed and goes on from a checkpoint before with another training.log_every."""
+    write(tmp_path, first)
+    write(tmp_path, then)
+    [lines] = memory.runs.values()
+    assert [step for step, _ in lines] == [*first, *(step for step in then if step > first[-1])]
+
+
 def test_a_run_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(run: TrackedRun) -> Tracker:
         raise PermissionError("no key")

@@ -152,6 +152,7 @@ def adapt(
     *,
     out: str | Path,
     trust: bool = False,
+    verify: bool = True,
     watch: Watch = ignore,
     **settings: Any,
 ) -> EncoderRun:
@@ -160,9 +161,9 @@ def adapt(
     `texts`: files or folders, or rows in memory: a list of strings or dicts, a pandas or polars DataFrame, a
     datasets.Dataset. A sentence encoder stays one. `settings`: `text`, the column; `general`, a file of general text;
     `extend`, most words that become pieces; `minutes`, or `steps`; and any other of the recipe, as `pretrain` takes
-    them. The run ends early when the loss on general text rises by more than `forgetting`. `watch` is called with each
-    event; the same call goes on with a run that was stopped. Raises osbert.errors.UserError for what cannot be read or
-    is not a setting.
+    them. The run ends early when the loss on general text rises by more than `forgetting`. `trust` and `verify` are as
+    for `load`. `watch` is called with each event; the same call goes on with a run that was stopped. Raises
+    osbert.errors.UserError for what cannot be read or is not a setting.
 
     >>> import osbert
     >>> texts = ["a good film", "the bad play", "the good play"] * 40
@@ -187,7 +188,7 @@ def adapt(
         out=Path(out),
         options=options,
         settings=settings,
-        opening=Opening(trust=trust),
+        opening=Opening(trust=trust, verify=verify),
     )
     return run(request, watch=watch)
 

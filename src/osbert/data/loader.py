@@ -91,6 +91,11 @@ class LoaderObjective(Protocol):
     """What the loader asks of an objective."""
 
     @property
+    def whole(self) -> bool:
+        """Whether its loss compares all sequences of a step, which is then one pass."""
+        ...
+
+    @property
     def fewest_documents(self) -> int:
         """How many documents, of as many sources, `examples` needs at a time."""
         ...
@@ -228,10 +233,12 @@ class PretrainingLoader:
         parts = [draw.of(self.share) for draw in draws]
         examples = self._made(itertools.chain(*parts), objectives)
         ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()
-        tokens = self.settings.micro_tokens
+        whole = any(objective.whole for objective in objectives.values())
+        tokens = 0 if whole else self.settings.micro_tokens
+        passes = [micro_batches(examples[first:last], tokens) for first, last in zip([0, *ends], ends)]
         return [
-            Step(batches=micro_batches(examples[first:last], tokens), cursor=draw.cursor)
-            for draw, first, last in zip(draws, [0, *ends], ends)
+            Step(batches=[replace(one, whole=whole) for one in batches], cursor=draw.cursor)
+            for draw, batches in zip(draws, passes, strict=True)
         ]
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:

@@ -41,6 +41,8 @@ class Objective:
     fewest_documents: ClassVar[int] = 1
     """How many documents `examples` needs at a time, parts of one source counting once; the loader sees to it, or says
     before any work that it cannot."""
+    whole: ClassVar[bool] = False
+    """Whether its loss compares all sequences of a step, which is then one pass whatever data.micro_tokens says."""
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
 

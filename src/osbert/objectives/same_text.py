@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class SameText(Objective):
     """Every sequence is read twice, each time with other dropout; the vectors of the two readings must be alike.
 
-    Section 3 of the paper, equation 4: the other sequences of a pass are the negatives, so a pass should hold a whole
-    step (data.micro_tokens = 0, or no fewer than a step's tokens). Held-out text is read without dropout: its loss
-    says how near the vectors of other texts come.
+    Section 3 of the paper, equation 4: the other sequences of a step are the negatives, so a step is one pass. Held-out
+    text is read without dropout: its loss says how near the vectors of other texts come.
     """
 
     title: ClassVar[str] = "the same text twice"
+    whole: ClassVar[bool] = True
 
     pooling: Pooling = "mean"
     """How the states of a text become its vector; `osbert adapt` takes that of the sentence encoder."""

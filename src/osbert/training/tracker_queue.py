@@ -18,7 +18,9 @@ from osbert.training.run_folder import RECIPE
 from osbert.training.trackers.contract import TrackedRun, Tracker
 
 TRACKERS = "trackers.json"
-"""What each tracker calls a run, and how many lines it was given, in the run's folder."""
+"""What each tracker calls a run, and the last line it was given, in the run's folder."""
+START = (-1, 0)
+"""The place before all lines. A line's place: its step, and which line of that step it is."""
 
 
 def require_trackers(names: Sequence[str], problems: Problems) -> None:
@@ -40,20 +42,21 @@ def found(name: str) -> type[Tracker]:
 
 @dataclass(kw_only=True)
 class _Turn:
-    """A tracker with how many lines it was given, and those that it must still be given."""
+    """A tracker with the place of the last line that it was given, and the lines that it must still be given."""
 
     tracker: Tracker
-    given: int
-    waiting: list[Mapping[str, Any]] = field(default_factory=list)
+    given: tuple[int, int]
+    waiting: list[tuple[tuple[int, int], Mapping[str, Any]]] = field(default_factory=list)
     failed: bool = False
 
 
 class TrackerQueue:
     """Gives trackers the lines of metrics.jsonl, each line once, however often the run is stopped.
 
-    trackers.json in the run's folder keeps what each calls the run, and how many lines it was given. A run that goes on
-    from a checkpoint writes some lines again: these are not given again. A tracker that joins later gets all lines. One
-    that fails, as without a network, is given its lines with the next one, and the run goes on.
+    trackers.json in the run's folder keeps what each calls the run, and the last line it was given. A run that goes on
+    from a checkpoint writes some lines again, maybe at other steps (training.log_every): what does not lie behind that
+    line is not given again. A tracker that joins later gets all lines. One that fails, as without a network, is given
+    its lines with the next one, and the run goes on.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], notices: list[str]) -> None:
@@ -63,15 +66,15 @@ class TrackerQueue:
         """
         self.path = folder / TRACKERS
         self.notices = notices
-        self.written = 0
+        self.last = START
         self.before: dict[str, Any] = read_json(self.path) if self.path.exists() else {}
         self.trackers: dict[str, _Turn] = {}
         settings = dict(_flat(recipe.read(folder / RECIPE))) if names and (folder / RECIPE).is_file() else {}
         for name in dict.fromkeys(names):
-            known = self.before.get(name, {"id": "", "lines": 0})
+            known = self.before.get(name, {"id": "", "given": START})
             run = TrackedRun(folder=folder, name=_shown(folder), settings=settings, id=known["id"])
             try:
-                self.trackers[name] = _Turn(tracker=found(name)(run), given=known["lines"])
+                self.trackers[name] = _Turn(tracker=found(name)(run), given=tuple(known["given"]))
             except Exception as error:
                 self.close()
                 raise UserError(
@@ -82,31 +85,36 @@ class TrackerQueue:
 
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Give the trackers what they lack of the lines that the file has as the run begins or goes on."""
-        self.written = len(lines)
-        for own in self.trackers.values():
-            own.waiting = [*lines[own.given :]]
+        for line in lines:
+            self._await(line)
         self._give()
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Give a line that was written to the trackers that have not had it."""
-        self.written += 1
-        for own in self.trackers.values():
-            if self.written > own.given + len(own.waiting):
-                own.waiting.append(line)
+        self._await(line)
         self._give()
 
     def close(self) -> None:
-        """Let every tracker finish."""
+        """Let every tracker finish, with the lines that it could not be given before."""
+        if any(own.waiting for own in self.trackers.values()):
+            self._give()
         for name, own in self.trackers.items():
             self._tried(name, own, own.tracker.close)
 
+    def _await(self, line: Mapping[str, Any]) -> None:
+        """Let a line wait for the trackers whose last one it lies behind."""
+        step, count = self.last
+        self.last = (line["step"], count + 1 if line["step"] == step else 1)
+        for own in self.trackers.values():
+            if self.last > own.given:
+                own.waiting.append((self.last, line))
+
     def _give(self) -> None:
         for name, own in self.trackers.items():
-            while own.waiting and self._tried(name, own, partial(own.tracker.log, *_figures(own.waiting[0]))):
-                own.waiting.pop(0)
-                own.given += 1
+            while own.waiting and self._tried(name, own, partial(own.tracker.log, *_figures(own.waiting[0][1]))):
+                own.given, _ = own.waiting.pop(0)
         if self.trackers:
-            now = {name: {"id": own.tracker.id, "lines": own.given} for name, own in self.trackers.items()}
+            now = {name: {"id": own.tracker.id, "given": own.given} for name, own in self.trackers.items()}
             with contextlib.suppress(OSError):  # of a full disk, which the next line may find otherwise
                 write_json(self.path, self.before | now)
 

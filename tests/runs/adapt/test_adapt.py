@@ -110,6 +110,9 @@ def test_a_sentence_encoder_stays_one(sentences, adapt) -> None:
     vectors = done.model.embed(TEXTS[:3])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
     assert "modules.json" in done.facts["sha256"]
+    for given, pooling in (({}, "max"), ({"same_text.pooling": "cls"}, "cls")):
+        chosen = adapt(sentences, out=pooling, objectives=["same_text"], **{"steps": 1, **given})
+        assert f'pooling = "{pooling}"' in (chosen.folder / "recipe.toml").read_text("utf-8")
 
 
 def test_masked_pieces_which_are_the_default_keep_it_one_too(sentences, adapt) -> None:
@@ -124,6 +127,15 @@ def test_it_ends_where_general_text_is_forgotten(plain, adapt) -> None:
     assert done.facts["ended"].replace("'", "&#x27;") in (done.folder / "report.html").read_text("utf-8")
     again = adapt(plain, steps=40, learning_rate=0.3, forgetting=0.05)
     assert again.facts == done.facts
+
+    def stop(event: Any) -> None:
+        if getattr(event, "of", "") == "general" and event.values["step"] == done.metrics["step"]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(plain, out="stopped", steps=40, learning_rate=0.3, forgetting=0.05, watch=stop)
+    resumed = adapt(plain, out="stopped", steps=40, learning_rate=0.3, forgetting=0.05)
+    assert resumed.facts["ended"] == done.facts["ended"]
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(plain, adapt) -> None:
@@ -163,11 +175,31 @@ def test_every_form_of_texts_gives_the_same_rows(tmp_path) -> None:
     for name, (texts, column) in forms.items():
         found = DomainTexts.find(texts, AdaptationOptions(text=column).reading)
         (path,) = found.written(tmp_path / f"{name}-rows.jsonl", column)
-        assert [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()] == TEXTS
+        assert [json.loads(line)[column or "text"] for line in path.read_text("utf-8").splitlines()] == TEXTS
     both = DomainTexts.find([tmp_path / "more.txt", tmp_path / "texts.csv"], AdaptationOptions().reading)
     assert both.written(tmp_path / "rows.jsonl", "") == [tmp_path / "more.txt", tmp_path / "rows.jsonl"]
     with refusal("unknown-column", "note", "id"):
         DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
+
+
+def test_column_and_encoding_hold_for_all_files(plain, adapt, tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    lines = "".join(json.dumps({"body": f"{text} caf\u00e9"}, ensure_ascii=False) + "\n" for text in TEXTS)
+    (tmp_path / "in" / "rows.jsonl").write_text(lines, encoding="latin-1")
+    (tmp_path / "plain.txt").write_text("\n\n".join(f"{text} caf\u00e9" for text in TEXTS), encoding="latin-1")
+    (tmp_path / "rows.csv").write_text("id,body\n" + "".join(f"1,{text}\n" for text in TEXTS), encoding="latin-1")
+    files = [tmp_path / "in", tmp_path / "plain.txt", tmp_path / "rows.csv"]
+    done = adapt(plain, files, text="body", encoding="latin-1", steps=1)
+    facts = json.loads((done.folder / "run.json").read_text("utf-8"))
+    assert facts["documents"] == 3 * len(TEXTS)
+
+
+def test_what_is_no_text_is_refused(plain, adapt, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "one"}\n{"text": ["two"]}\n')
+    with refusal("unusable-row", "rows.jsonl, line 2", "text"):
+        adapt(plain, tmp_path / "rows.jsonl")
+    with refusal("invalid-value", "dict"):
+        adapt(plain, {"train": TEXTS}, out="splits")
 
 
 def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(plain, adapt, tmp_path) -> None:
@@ -178,6 +210,9 @@ def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(
         adapt(plain, steps=1, extend=3)
     with refusal("missing-file", "nothing.csv"):
         adapt(plain, Path("nothing.csv"), out="none")
+    with refusal("output-holds-something-else", "adapt.json"):
+        adapt(plain, out="run/adapting/heads")
+    assert not (tmp_path / "run/adapting/heads/adapting").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with refusal("output-holds-something-else", "full"):

@@ -26,11 +26,11 @@ from osbert.reading.table import TableReading
 from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.adapt.texts import DomainTexts, general_rows
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.corpus import build_corpus
+from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.runs.pretrain.first_weights import first_weights
 from osbert.runs.pretrain.other_text import other_text
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
-from osbert.runs.pretrain.settings import PretrainPlan, read_settings
+from osbert.runs.pretrain.settings import PretrainPlan, read_settings, table_of
 from osbert.runs.pretrain.start import KEPT_OUT, Origin
 from osbert.runs.tokenizer import ExtensionSettings, extend_tokenizer
 from osbert.training.interruption import Interruption
@@ -117,13 +117,17 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
         watch(Notice(line))
     begun = _is_begun(request, source)
     parts.mkdir(parents=True, exist_ok=True)
-    files = source.written(parts / "texts.jsonl", options.text, again=not begun)
+    encoding, column = options.encoding or "utf-8", options.text or "text"
+    files = source.written(parts / "texts.jsonl", options.text, encoding=encoding, again=not begun)
     tokenizer = request.model if not options.extend else parts / "tokenizer"
     if options.extend and not begun:
-        pieces = ExtensionSettings(pieces=options.extend)
+        pieces = ExtensionSettings(pieces=options.extend, field=column, encoding=encoding)
         extend_tokenizer(request.model, files, out=tokenizer, settings=pieces, opening=request.opening, watch=watch)
     write_json(parts / NOTE, _identity(request, source))
-    build_corpus(files, tokenizer=tokenizer, out=parts / "corpus", opening=request.opening, watch=watch)
+    reading = CorpusSettings(field=column, encoding=encoding)
+    build_corpus(
+        files, tokenizer=tokenizer, out=parts / "corpus", settings=reading, opening=request.opening, watch=watch
+    )
     main = PretrainRequest(
         recipe=name,
         settings=settings,
@@ -144,10 +148,11 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     settings = dict(request.settings)
     if origin.architecture.causal:
         settings = {"objectives": ["left_to_right"], **settings}
-    chosen = read_settings(name, settings, model=origin.table(), opening=request.opening).objectives
+    chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
-        twice = "same_text" in chosen
-        settings |= {"same_text.pooling": sentences.pooling} if twice else {}
+        twice = "same_text" in chosen.objectives
+        if twice and "same_text.pooling" not in recipe.given(settings, schema=type(chosen)):
+            settings["same_text.pooling"] = sentences.pooling
         why = (
             "Each text is read twice under dropout and must find itself among the others (SimCSE)."
             if twice
@@ -180,7 +185,7 @@ def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: P
 
 def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> PretrainRequest:
     """Return the pretraining of new heads: the data, masks and processor of the run, the rates of their own recipe."""
-    whole = recipe.as_table(plan.settings)
+    whole, objectives = recipe.as_table(plan.settings), plan.settings.objectives
     minutes = HEAD_SHARE * plan.settings.minutes
     length = {"minutes": minutes} if minutes else {"steps": max(1, round(HEAD_SHARE * plan.settings.training.steps))}
     settings = {f"{part}.{key}": value for part in ("data", *fresh) for key, value in whole[part].items()}
@@ -188,7 +193,7 @@ def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> Pr
     return replace(
         main,
         recipe=HEADS,
-        settings={"objectives": fresh, **settings, **length},
+        settings={"objectives": [name for name in objectives if table_of(name) in fresh], **settings, **length},
         out=main.out / PARTS / "heads",
         begun=time.monotonic(),
     )
@@ -205,12 +210,19 @@ def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]
     """Return what must be the same for an adaptation to go on, besides the model and the settings."""
     options = request.options
     general = None if options.general is None else str(options.general.resolve())
-    return {"texts": source.identity, "text": options.text, "extend": options.extend, "general": general}
+    chosen = {"text": options.text, "encoding": options.encoding, "extend": options.extend}
+    return {"texts": source.identity, **chosen, "general": general}
 
 
 def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
-    """Return whether the folder holds the parts of this adaptation; UserError if they are of another one."""
+    """Return whether the folder holds the parts of this adaptation; UserError if of another, or a run without any."""
     path = request.parts / NOTE
+    if not path.exists() and RunFolder(request.out).begun:
+        raise UserError(
+            f"{request.out} holds a run already, and not what an adaptation goes on from ({path} is missing). Give "
+            "another --out.",
+            code="output-holds-something-else",
+        )
     if path.exists() and (lines := recipe.difference(read_json(path), _identity(request, source))):
         raise UserError(
             f"{request.out} holds an adaptation that was begun otherwise ({'; '.join(lines)}). Give another --out, or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.files import replacing
 from osbert.reading.columns import TextColumns, choose
-from osbert.reading.form import plain_suffix
+from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.memory import Data, tables
 from osbert.reading.table import Table, TableReading, open_table
 from osbert.runs.demo.docstrings import sample
 from osbert.runs.tokenizer import files_or_texts
 
-TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet")
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
 """Endings of files with rows, of which a column holds the texts; other files are text from end to end."""
 GENERAL_CHARACTERS = 200_000
 """Characters of docstrings that are the general text where the user gives none."""
@@ -35,9 +35,10 @@ class DomainTexts:
     @classmethod
     def find(cls, texts: Data, reading: TableReading) -> DomainTexts:
         """Tell files from rows in memory, and files of rows from files of text. Raises UserError at a missing file."""
-        if hasattr(texts, "columns") or hasattr(texts, "column_names"):  # a DataFrame, a datasets.Dataset
+        several = isinstance(texts, Mapping)  # columns or splits, of which one must be named: `files_or_texts` refuses
+        if not several and (hasattr(texts, "columns") or hasattr(texts, "column_names")):  # a DataFrame, a Dataset
             return cls._in_memory(texts)
-        texts = texts if isinstance(texts, str | Path) else [*texts]
+        texts = texts if several or isinstance(texts, str | Path) else [*texts]
         if isinstance(texts, list) and texts and not isinstance(texts[0], str | Path):
             return cls._in_memory(texts)
         files, rows = files_or_texts(texts)
@@ -62,16 +63,17 @@ class DomainTexts:
             digest.update(json.dumps(row.values, sort_keys=True).encode())
         return cls(files=(), tables=(table,), identity=[digest.hexdigest()])
 
-    def written(self, path: Path, column: str, *, again: bool = False) -> list[Path]:
+    def written(self, path: Path, column: str, *, encoding: str = "utf-8", again: bool = False) -> list[Path]:
         """Return the files of which a corpus can be built; the texts of all tables go into `path`, unless it is there.
 
-        `column`: the one with the texts, "" where it is found by its name. `again`: write it even if it is there.
-        Raises UserError for every unusable row.
+        `column`: the one with the texts, "" where it is found by its name; the rows of `path` have them under it, or
+        under "text". `encoding`: that of `path`, and so of all. `again`: write it even if it is there. Raises UserError
+        for every unusable row.
         """
         if self.tables and (again or not path.exists()):
-            with replacing(path) as made, made.open("w", encoding="utf-8") as stream:
+            with replacing(path) as made, made.open("w", encoding=encoding) as stream:
                 for table in self.tables:
-                    write_rows(_column_texts(table, column), stream)
+                    write_rows(_column_texts(table, column), stream, column or "text")
         return [*self.files, *([path] if self.tables else [])]
 
     def describe(self, column: str) -> Iterator[str]:
@@ -88,11 +90,11 @@ def general_rows(path: Path) -> Path | None:
     return path if path.exists() else None
 
 
-def write_rows(texts: Iterable[str], stream: Any) -> None:
-    """Write texts as JSON lines, each one document of a corpus; empty ones are left out."""
+def write_rows(texts: Iterable[str], stream: Any, field: str = "text") -> None:
+    """Write texts as JSON lines of ASCII, each one document of a corpus; empty ones are left out."""
     for text in texts:
         if text.strip():
-            stream.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            stream.write(json.dumps({field: text}) + "\n")
 
 
 def _columns(table: Table, column: str) -> TextColumns:
@@ -104,5 +106,8 @@ def _column_texts(table: Table, column: str) -> Iterator[str]:
     names: Sequence[str] = _columns(table, column).texts
     problems = Problems(heading=f"{table.called} cannot be used")
     for row in table.rows(problems):
+        for name in row.nested.intersection(names):
+            told = f"{table.place(row.line)}: '{name}' holds a list or an object and no text. Give another --text."
+            problems.add(told, code="unusable-row")
         yield from (row.values.get(name, "") for name in names)
     problems.stop_if_any()

@@ -97,6 +97,7 @@ class PretrainingRun:
                 if trainer.hopeless:
                     raise self._failed(trainer, str(error)) from error
                 raise
+        self._pass_on(trainer)  # a tracker may fail as it ends
         if not _over(trainer) or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
@@ -263,11 +264,11 @@ class PretrainingRun:
         lines = [
             Measurement(of=name, values=metrics.held_out(trainer.step, found, of=name)) for name, found in means.items()
         ]
+        self._end_if_forgetting(trainer, {name: means[name] for name in others})
         del trainer.memory[OWED]
         self.settled = trainer.step
         for line in lines:
             self.watch(line)
-        self._end_if_forgetting(trainer, {name: means[name] for name in others})
 
     def _end_if_forgetting(self, trainer: Trainer, means: Mapping[str, Mapping[str, Mean]]) -> None:
         """Note that the run ends here if a loss on other text has risen above its lowest by more than the limit."""
