@@ -168,8 +168,8 @@ class ReliabilityBin:
 def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS) -> list[ReliabilityBin]:
     """Return bins of equal width of probabilities, each given with whether it came true; empty bins are left out.
 
-    >>> [(one.high, one.count, round(one.probability, 9), one.rate) for one in reliability([(0.6, True), (0.7, False)], bins=2)]
-    [(1.0, 2, 0.65, 0.5)]
+    >>> [(one.high, one.count, round(one.probability, 9)) for one in reliability([(0.6, True), (0.7, False)], bins=2)]
+    [(1.0, 2, 0.65)]
     """
     sure, true = np.array([p for p, _ in beliefs], np.float64), np.array([one for _, one in beliefs], np.float64)
     places = _bins(sure, bins)
