@@ -324,9 +324,7 @@ def test_each_seed_changes_the_run(run, setting) -> None:
 
 def test_help_lists_every_setting(run, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["pretrain", "--help"])
-    assert not ended.value.code
+    assert cli.main(["pretrain", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name, _, _ in recipe.fields(type(read_settings("bert-base"))):
         assert f"--{name.replace('_', '-')} " in shown

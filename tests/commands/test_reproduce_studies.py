@@ -145,7 +145,7 @@ def test_all_that_is_wrong_is_said_before_any_training(inputs: Path, ran, tmp_pa
     given = ["--corpus", inputs / "corpus", "--data", inputs / "data", "--out", tmp_path / "out"]
     for words, values in (
         ("--recipes bert-fast,nonsense --tasks sst3,tag --jobs 2", ("nonsense", "sst3", "tag=FOLDER", "--jobs")),
-        ("--tasks rte,classify=/no/where,sst2 --mlm.rate 0.3", ("RTE/train.tsv", "/no/where", "gpt: ", "mlm.rate")),
+        ("--tasks rte,classify=/no/where,sst2 --mlm.rate 0.3", ("RTE/train.tsv", "/no/where", "gpt", "mlm.rate")),
         ("--tasks sst2,sst2", ("'SST-2' twice",)),
         ("--recipe cpu-like --points 3", ("--recipe cpu-like", "--recipes cpu-like", "--points 3")),
         ("--steps 5", ("--steps 5", "bert-fast", "modernbert", "minutes")),

@@ -15,7 +15,7 @@ from osbert.runs.finetune.data_summary import data_parts
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
 from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.tasks import Prediction
-from osbert.tasks.calibration import Calibration, tempered
+from osbert.tasks.calibration import Calibration, at_temperature
 from osbert.training.tracking import NAME, duration, read_lines
 
 
@@ -54,7 +54,7 @@ def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Predi
     result = TaskResult(
         task=task,
         records=rows.development,
-        predictions=tempered(predictions, calibration.temperature) if calibration and fitted else predictions,
+        predictions=at_temperature(predictions, calibration.temperature) if calibration and fitted else predictions,
         raw=predictions if fitted else (),
         lengths=text_lengths(rows.development, rows.packer),
         name=own.folder,

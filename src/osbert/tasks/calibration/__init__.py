@@ -186,7 +186,7 @@ def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS
     ]
 
 
-def tempered(predictions: Sequence[Prediction], temperature: float) -> list[Prediction]:
+def at_temperature(predictions: Sequence[Prediction], temperature: float) -> list[Prediction]:
     """Return predictions as they are with scores divided by another temperature than 1; the values stay."""
 
     def one(prediction: Prediction) -> Prediction:
