@@ -62,7 +62,8 @@ class AnnotatedTable(Table):
             except ValueError as error:
                 problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
-                yield from (replace(row_of(one, row.line), record=record) for one in found)
+                whole = record if len(found) == 1 else {}  # of several rows none is the record
+                yield from (replace(row_of(one, row.line), record=whole) for one in found)
 
 
 def is_whole(path: Path) -> bool:
@@ -79,7 +80,7 @@ def find_whole(path: Path, reading: TableReading) -> WholeTable | None:
     if form is None:
         return None
     entries = form().load(path, reading)
-    rows = [value for _, value in islice(entries, _LOOKED) if isinstance(value, Mapping)]
+    rows = [value for _, value in entries if isinstance(value, Mapping)]
     found = Format(kind="records", encoding="", columns=_columns(rows), title=form.title, unit=form.unit)
     return WholeTable(path=path, format=found, entries=entries)
 

@@ -46,7 +46,7 @@ class Places:
         return self.points(span, likely) or self.points(span, other)
 
     def counted_in(self, spans: Sequence[Range], *, likely: Units) -> Units:
-        """Return the units in which more ends of spans lie between words; `likely` where both have as many.
+        """Return the units in which more spans begin and end as words do; `likely` where both have as many.
 
         Units in which a span does not lie in the text, or cuts a character, are those only if the others are, too.
         """
@@ -61,8 +61,15 @@ class Places:
         return place if place < len(self.starts) and self.starts[place] == unit else -1
 
     def _score(self, spans: Sequence[Range], units: Units) -> int:
-        found = [self.points(span, units) for span in spans]
-        return -1 if None in found else sum(self._parts(place) for span in found for place in span or ())
+        score = 0
+        for span in spans:
+            found = self.points(span, units)
+            if found is None:
+                return -1
+            start, end = found
+            score += self._parts(start) and not self.text[start].isspace()
+            score += self._parts(end) and not self.text[end - 1].isspace()
+        return score
 
     def _parts(self, place: int) -> bool:
         """Return whether no word goes on over a place."""

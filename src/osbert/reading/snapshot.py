@@ -64,4 +64,5 @@ def _sha256(path: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    """Return a folder's files but for hidden ones, such as the lock of an output in it."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))

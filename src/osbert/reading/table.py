@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.reading.annotated import annotated, find_whole, is_headed
 from osbert.reading.form import TableReading, find_format, plain_suffix
 from osbert.reading.rows import CellStyle, Origin, Row, Table, row_of
 
-__all__ = ["CellStyle", "Origin", "Row", "Table", "TableReading", "open_records", "open_table", "row_of"]
+__all__ = [
+    "CellStyle",
+    "Origin",
+    "Row",
+    "Table",
+    "TableReading",
+    "open_records",
+    "open_table",
+    "require_columns",
+    "row_of",
+]
 
 _JSON = (".jsonl", ".ndjson", ".json")
 _CELLS = (".csv", ".tsv", ".tab")
@@ -43,3 +53,12 @@ def open_records(path: Path, reading: TableReading) -> Table | None:
         return annotated(Table(path=path, format=find_format(path, reading)))
     except UserError:
         return None
+
+
+def require_columns(table: Table) -> Table:
+    """Return a table. Raises UserError with its rows if none of the first can be read: it then has no columns."""
+    if not table.columns:
+        problems = Problems(heading=f"{table.called} cannot be used")
+        next(iter(table.rows(problems)), None)
+        problems.stop_if_any()
+    return table

@@ -107,6 +107,8 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
     assert tagged_files(folder) == {"all": folder} and "brat" in found.describe()
     brat(tmp_path / "dev", "c", "x", "")
     assert tagged_files(tmp_path) == {"dev": tmp_path / "dev"}
+    found = tagged(brat(folder, "unseen", "nobody has", None))  # an .ann file
+    assert len(found.sentences) == 2 and found.unlabelled == [3] and "document 3" in found.describe()
     before = Snapshot(folder)
     (folder / "b.ann").write_text("T1\tX 0 6\tnobody\n")
     with refusal("file-changed", folder):

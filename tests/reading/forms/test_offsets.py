@@ -34,6 +34,7 @@ def test_the_units_are_those_in_which_spans_are_words() -> None:
     assert places.counted_in([(3, 5)], likely="utf-16") == "points"
     assert places.counted_in([(1, 3)], likely="utf-16") == "points"  # the first unit of a pair begins no character
     assert places.counted_in([(12, 15)], likely="points") == "utf-16"  # beyond the last code point
+    assert Places("🙂 a good film").counted_in([(2, 3)], likely="utf-16") == "points"  # no span is a space
     chinese = Places("漢字🙂漢字漢字漢")
     assert [chinese.counted_in([(5, 6)], likely=units) for units in ("points", "utf-16")] == ["points", "utf-16"]
     assert places.points((0, 99), "points") is None and places.points((3, 3), "points") is None

@@ -54,8 +54,9 @@ def test_predictions_are_read_back(
 
 def test_what_a_person_marked_stays(tmp_path: Path) -> None:
     said = Suggestion(marks=(SpanMark(3, 10, "X", 0.5),))
-    for form in ("doccano, labels", "doccano, relations", "Prodigy"):
-        [record] = ENTITIES[form]
+    [prodigy] = ENTITIES["Prodigy"]
+    unanswered = {name: value for name, value in prodigy.items() if name != "answer"}
+    for record in (*ENTITIES["doccano, labels"], *ENTITIES["doccano, relations"], prodigy, unanswered):
         table = open_table(lines(tmp_path, [record]))
         assert isinstance(table, AnnotatedTable) and table.form.filled(record, said) == record
     [task] = ENTITIES["Label Studio"]
@@ -73,6 +74,7 @@ def test_labels_go_to_their_places(tmp_path: Path) -> None:
     one = Suggestion.of({"prediction": "good", "probabilities": {"good": 0.75, "bad": 0.25}})
     several = Suggestion.of({"prediction": ["a", "b"], "probabilities": {"a": 0.9, "b": 0.6, "c": 0.1}})
     assert Suggestion.of({"prediction": 3.5}) == Suggestion() == Suggestion.of({"prediction": None})
+    assert Suggestion.of({"prediction": "in Paris", "probability": 0.5}) == Suggestion()  # the answer to a question
 
     def filled(record: dict[str, Any], said: Suggestion) -> dict[str, Any]:
         table = open_table(lines(tmp_path, [record]))
@@ -87,3 +89,26 @@ def test_labels_go_to_their_places(tmp_path: Path) -> None:
     task = filled({"data": {"text": "x"}, "predictions": []}, one)
     [prediction] = task["predictions"]
     assert prediction["score"] == 0.75 and prediction["result"][0]["value"] == {"choices": ["good"]}
+
+
+def test_what_is_odd_in_a_record_stays_or_is_passed_over(tmp_path: Path) -> None:
+    said = Suggestion(marks=(SpanMark(0, 2, "X", 0.5),))
+    rows = [{"text": "EU", "_input_hash": 1, "tokens": tokens} for tokens in (["EU"], [{"start": [0]}], 3)]
+    table = open_table(lines(tmp_path, rows))
+    assert isinstance(table, AnnotatedTable)
+    for row in rows:
+        assert (table.form.filled(row, said) or {})["spans"] == [{"start": 0, "end": 2, "label": "X", "score": 0.5}]
+    task = {"data": {"text": "EU"}, "annotations": [], "predictions": 0}
+    table = open_table(lines(tmp_path, [task]))
+    assert isinstance(table, AnnotatedTable)
+    assert len((table.form.filled(task, said) or {})["predictions"]) == 1
+
+
+def test_doccano_of_any_release(tmp_path: Path) -> None:
+    record = {"id": 1, "data": "🙂 EU a", "label": [[6, 7, "X"]]}
+    table = open_table(lines(tmp_path, [record]))
+    assert isinstance(table, AnnotatedTable) and table.columns == ("id", "text", "entities")
+    assert [*table.form.read(record)] == [{"id": 1, "text": "🙂 EU a", "entities": [[5, 6, "X"]]}]
+    assert (table.form.filled({"id": 1, "data": "EU", "label": []}, Suggestion(labels=("X",))) or {})["label"] == ["X"]
+    table = open_table(lines(tmp_path, [{"text": "EU", "label": "X", "Comments": "of my own table"}]))
+    assert not isinstance(table, AnnotatedTable)

@@ -32,8 +32,8 @@ class Suggestion:
         0.9
         """
         value, shares = said.get("prediction"), said.get("probabilities") or {}
-        if isinstance(value, str):
-            return cls(labels=(value,), probabilities=shares)
+        if isinstance(value, str):  # a label, and not the answer to a question, if it has a probability among all
+            return cls(labels=(value,), probabilities=shares) if value in shares else cls()
         if not isinstance(value, list):
             return cls()
         if all(isinstance(one, str) for one in value) and (value or shares):

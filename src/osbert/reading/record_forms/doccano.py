@@ -25,9 +25,12 @@ class Doccano(RecordForm):
     @classmethod
     def claims(cls, record: Mapping[str, Any]) -> bool:
         """Return whether a record has a number and spans as lists, spans with start_offset, or a field of doccano's."""
-        if not isinstance(record.get("text"), str):
+        if not isinstance(record.get(_text_name(record)), str):
             return False
-        values = [value[0] for name in _SPANS if isinstance(value := record.get(name), list) and value]
+        marked = [record[name] for name in _SPANS if record.get(name) is not None]
+        if not all(isinstance(value, list) for value in marked):  # a table of one's own
+            return False
+        values = [value[0] for value in marked if value]
         if any(isinstance(one, dict) and "start_offset" in one for one in values):
             return True
         return ("id" in record and any(isinstance(one, list) for one in values)) or any(
@@ -36,8 +39,8 @@ class Doccano(RecordForm):
 
     def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the text with its spans, or its classes."""
-        text = text_in(record)
-        row = {name: value for name, value in record.items() if name not in _SPANS}
+        text = text_in(record, called := _text_name(record))
+        row = {"text" if name == called else name: value for name, value in record.items() if name not in _SPANS}
         name = next((one for one in _SPANS if one in record), "")
         marked = listed(record.get(name), f"the {name}") if name else []
         if marked and all(isinstance(one, str) for one in marked):
@@ -52,7 +55,7 @@ class Doccano(RecordForm):
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
         """Return the record with spans or classes where it has none."""
-        text = text_in(record)
+        text = text_in(record, _text_name(record))
         if said.marks is not None:
             name = next((one for one in _SPANS if one in record), "label")
             if record.get(name):
@@ -74,6 +77,11 @@ class Doccano(RecordForm):
         places = Places(text)
         units = places.counted_in([(start, end) for start, end, _ in spans], likely="utf-16")
         return [[*(places.points((start, end), units) or (start, end)), type_] for start, end, type_ in spans]
+
+
+def _text_name(record: Mapping[str, Any]) -> str:
+    """Return what a record calls its text, which releases 1.3 and 1.4 call "data"."""
+    return "data" if "text" not in record and isinstance(record.get("data"), str) else "text"
 
 
 def _span(value: Any) -> tuple[int, int, str]:

@@ -61,7 +61,8 @@ class LabelStudio(RecordForm):
         if not isinstance(data, dict) or (said.marks is None and said.labels is None):
             return None
         made = {"model_version": "osbert", "score": said.score, "result": [*self._said(_text(data), said)]}
-        return {**record, "predictions": [*listed(record.get("predictions"), "the predictions"), made]}
+        before = record.get("predictions")  # some exports have their number there
+        return {**record, "predictions": [*(before if isinstance(before, list) else ()), made]}
 
     def _said(self, text: str, said: Suggestion) -> Iterator[dict[str, Any]]:
         for number, mark in enumerate(said.marks or (), 1):

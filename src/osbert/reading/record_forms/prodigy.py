@@ -60,14 +60,14 @@ class Prodigy(RecordForm):
         return [row]
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
-        """Return the record with spans, accepted options or a label, to be answered."""
-        if record.get("answer") in _ANSWERS:
+        """Return the record with spans, accepted options or a label where it has none, to be answered."""
+        marked = ("spans",) if said.marks is not None else ("label", "accept")
+        nothing = said.marks is None and said.labels is None
+        if nothing or record.get("answer") in _ANSWERS or any(record.get(name) for name in marked):
             return dict(record)
         row = {name: value for name, value in record.items() if name != "_task_hash"}
         if said.marks is not None:
-            tokens = objects(record.get("tokens"), "the tokens")
-            first = {one.get("start"): one.get("id", place) for place, one in enumerate(tokens)}
-            last = {one.get("end"): one.get("id", place) for place, one in enumerate(tokens)}
+            first, last = _token_numbers(record, "start"), _token_numbers(record, "end")
             row["spans"] = []
             for mark in said.marks:
                 span = {"start": mark.start, "end": mark.end, "label": mark.type, "score": mark.probability}
@@ -80,3 +80,11 @@ class Prodigy(RecordForm):
         elif said.labels is not None:
             row |= {"label": said.labels[0], "score": said.score}
         return row
+
+
+def _token_numbers(record: Mapping[str, Any], end: str) -> dict[int, Any]:
+    """Return the numbers of the tokens by the places of their "start" or "end"; of what is no such token none."""
+    tokens = record.get("tokens")
+    listed_tokens = enumerate(tokens if isinstance(tokens, list) else [])
+    known = ((place, one) for place, one in listed_tokens if isinstance(one, dict) and type(one.get(end)) is int)
+    return {one[end]: one.get("id", place) for place, one in known}

@@ -12,6 +12,7 @@ from typing import Any
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.annotated import is_whole
+from osbert.reading.file_forms.array import Array
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, open_records
@@ -190,8 +191,9 @@ class _Reader:
     def table(self, table: Table) -> TaggedFile:
         self.found.form, _, _ = table.format.describe().partition("; columns: ")
         self.found.unit = table.unit
+        by_tool = table.format.kind == "records" and table.format.title != Array.title
         for row in table.rows(self.problems):
-            if self.labelled and row.record and row.source.get("entities", ()) is None:
+            if self.labelled and by_tool and row.source.get("entities", ()) is None:
                 self.found.unlabelled.append(row.line)
                 continue
             try:

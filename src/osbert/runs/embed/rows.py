@@ -11,7 +11,7 @@ from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.snapshot import Snapshot
-from osbert.reading.table import Row, Table, TableReading, open_table
+from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.standard_input import NAME, STREAM, kept_input
 from osbert.terminal import counted
@@ -42,7 +42,7 @@ class TextRows:
             encoding=options.encoding,
             names=tuple(filter(None, (options.text, options.pair))),
         )
-        table = open_table(path, reading)
+        table = require_columns(open_table(path, reading))
         before = Snapshot(path, name=NAME if file == STREAM else str(file))
         asked = TextColumns(text=options.text, pair=options.pair)
         columns = choose(table.columns, asked=asked, path=before.name, labelled=False)

@@ -13,6 +13,7 @@ from osbert.errors import UserError, nearest
 from osbert.files import is_stream
 from osbert.reading.form import plain_suffix
 from osbert.runs.predict.forms.contract import RowForm, RowLayout
+from osbert.runs.predict.forms.records import holds_array
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
 
@@ -46,6 +47,8 @@ class PredictionOutput:
         Raises UserError at a form that there is not, and at options that do not go with it.
         """
         own = plain_suffix(layout.file)[1:]
+        if self.options.out_form and holds_array(layout.inputs.table):
+            own = "json"  # an array in a .jsonl file is not the lines that --out-form jsonl means
         suffix = self.file.suffix.lower()[1:] if self.file else ""
         alike = self.options.out_form in ("", own) and suffix in ("", own)
         if not (suffix or self.is_kept):
@@ -65,6 +68,11 @@ class PredictionOutput:
         if self.options.spreadsheet_safe and not fitting[0].has_cells:
             raise UserError(
                 "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes nothing else for a formula.",
+                code="options-exclude-each-other",
+            )
+        if not fitting[0].has_columns and (self.options.top_k or self.options.probabilities):
+            raise UserError(
+                f"--top-k and --probabilities have no place in the form '{named(fitting[0])}': write .jsonl or .csv.",
                 code="options-exclude-each-other",
             )
         return fitting[0](layout)

@@ -138,7 +138,7 @@ class _FilePrediction:
         facts = self._facts(engine, task, form) | {"input": before.sha256, "weights": weights}
         count = self._begun(facts)
         if count is None:
-            count = check(engine, inputs, self.path, keyed=form.keyed)
+            count = check(engine, inputs, self.path, form=form, watch=self.watch)
         rows = _Rows(engine=engine, inputs=inputs, form=form, before=before, count=count)
         tally = self._write(rows, facts)
         shown = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
@@ -250,20 +250,25 @@ def _counts(before: Mapping[str, int], rows: Sequence[PredictedRow], read: int) 
     return {name: before.get(name, 0) + count for name, count in found.items()}
 
 
-def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
+def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: Watch) -> int:
     """Read the whole file and return how many rows it has.
 
     Raises one UserError with every row that cannot be used or may not be cut.
 
-    `keyed`: predictions are written by the rows' ids, each of which must then be one row's alone.
+    Where the form writes rows by their ids, each of these must be one row's alone. Fields that only later rows have, of
+    which the beginning of the file shows no column, are lost in cells: a notice says which.
     """
     problems = Problems(heading=f"{file} cannot be used")
     first: dict[str, str] = {}
+    late: dict[str, int] = {}
+    columns = {*inputs.columns} if form.has_cells else None
     count = 0
     for count, (row, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is returned
         if record is not None:
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
-        if keyed:
+        for name in row.values.keys() - columns if columns is not None else ():
+            late.setdefault(name, row.line)
+        if form.keyed:
             place = f"{file}, line {row.line}" if record is None else record.place
             called = inputs.called(row)
             if first.setdefault(called, place) != place:
@@ -273,6 +278,11 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
                     code="duplicate-name",
                 )
     problems.stop_if_any()
+    if late:
+        name, line = next(iter(late.items()))
+        more = f" and {counted(len(late) - 1, 'more field')}" if len(late) > 1 else ""
+        text = f"'{name}' (first in line {line}){more} is in none of the file's first rows and gets no column"
+        watch(Notice(f"{text}: .jsonl and .parquet keep every field", warning=True))
     return count
 
 

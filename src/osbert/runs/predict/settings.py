@@ -37,6 +37,11 @@ class PredictionColumns:
         """Return whether the probability of each label is written."""
         return not self.top_k if self.probabilities is None else self.probabilities
 
+    @property
+    def extended(self) -> bool:
+        """Return whether more is wanted than what is said of a row by default."""
+        return bool(self.top_k or self.probabilities or self.abstain)
+
     def decided(self, prediction: Prediction) -> tuple[Prediction, int]:
         """Return what is written of a prediction, and how many of its answers are withheld.
 

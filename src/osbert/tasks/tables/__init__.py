@@ -15,7 +15,7 @@ from osbert.files import file_stamp
 from osbert.reading.form import Choice
 from osbert.reading.held_out import hold_out
 from osbert.reading.splits import Names, is_test
-from osbert.reading.table import Origin, Row, Table, TableReading, open_table
+from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
 from osbert.tasks import Inputs, Record, Source, Task
 from osbert.tasks.tables.layout import DataSetLayout
 from osbert.terminal import one_line
@@ -115,7 +115,7 @@ class TableSource(Source):
         key = (origin, reading, file_stamp(origin))
         if key not in self._tables:
             named = dataclasses.replace(reading, names=tuple(filter(None, self.named)))
-            self._tables[key] = open_table(origin, named)
+            self._tables[key] = require_columns(open_table(origin, named))
         return self._tables[key]
 
     def cells(self, column: str) -> Mapping[int, str]:

@@ -13,9 +13,16 @@ from osbert.tasks import Inputs
 class Standoff(RowForm):
     """An .ann file, whose places are those of one text."""
 
+    has_columns = False
+
     def __init__(self, layout: RowLayout) -> None:
-        """Raise UserError where there are several texts, each with places of its own."""
+        """Raise UserError where no entities are predicted, or there are several texts, each with its own places."""
         super().__init__(layout)
+        if layout.task.form != "tokens":
+            raise UserError(
+                f"An .ann file holds entities, and the run ({layout.task.name}) finds none. Write .jsonl or .csv.",
+                code="unknown-output-format",
+            )
         table = layout.inputs.table
         if isinstance(table, WholeTable) and len(table.entries) > 1:
             raise UserError(

@@ -55,6 +55,8 @@ class RowForm:
     """Whether rows are written by their ids (`Inputs.called`), each of which must be one row's alone."""
     has_cells: ClassVar[bool] = False
     """Whether a spreadsheet opens it and may take a cell for a formula."""
+    has_columns: ClassVar[bool] = True
+    """Whether --top-k and --probabilities have a place in it."""
     is_text: ClassVar[bool] = True
     """Whether the part is the output, which can then go to a stream as it grows."""
 

@@ -10,6 +10,7 @@ class JsonObject(RowForm):
     """An entry a row."""
 
     keyed = True
+    has_columns = False
 
     @classmethod
     def suits(cls, inputs: Inputs, *, alike: bool) -> bool:

@@ -14,6 +14,5 @@ class JsonLines(RowForm):
         """Return one row as an object."""
         fields = self.layout.options.fields(said.prediction, said.withheld)
         own = said.row.source or said.row.values
-        return (
-            as_json({**own, **dict(zip(free_names(list(fields), self.layout.inputs.columns), fields.values()))}) + "\n"
-        )
+        names = free_names(list(fields), {*self.layout.inputs.columns, *own})
+        return as_json({**own, **dict(zip(names, fields.values()))}) + "\n"

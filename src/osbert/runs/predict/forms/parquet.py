@@ -14,6 +14,8 @@ from typing import Any
 from osbert.reading.parquet import parquet_library
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 
+FEATURES = b"huggingface"
+"""The key of what the datasets library says of columns, such as the names of classes that are numbers."""
 BLOCK = 2**10
 """Rows that are Python's objects at a time."""
 GROUP, BYTES = 2**14, 2**24
@@ -42,11 +44,14 @@ class ParquetTable(RowForm):
     def finish(self, part: Path, out: Path) -> None:
         """Write the table."""
         kinds, said = self._kinds(part)
+        features: dict[bytes, bytes] = {}
         if self.typed:
             with self._opened(self.typed) as table:
                 kinds = {field.name: field.type for field in table.schema_arrow}
+                noted = table.schema_arrow.metadata or {}
+                features = {key: noted[key] for key in noted if key == FEATURES}
         added = free_names(list(said), kinds)
-        schema = self.library.schema([*kinds.items(), *zip(added, said.values())])
+        schema = self.library.schema([*kinds.items(), *zip(added, said.values())], metadata=features or None)
         waiting: list[Any] = []
         with self.library.parquet.ParquetWriter(out, schema) as writer:
             for block, typed in zip(_blocks(part), self._typed_columns()):

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from osbert.reading.annotated import AnnotatedTable, WholeTable
+from osbert.reading.file_forms.array import Array
 from osbert.reading.record_forms.contract import Suggestion
+from osbert.reading.rows import Table
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 from osbert.tasks import Inputs
+
+
+def holds_array(table: Table | None) -> bool:
+    """Return whether a table's file is a JSON array; a workbook, which is read whole as well, is none."""
+    held = table.inner if isinstance(table, AnnotatedTable) else table
+    return held is not None and held.format.title == Array.title
 
 
 class JsonRecords(RowForm):
@@ -18,7 +26,8 @@ class JsonRecords(RowForm):
         super().__init__(layout)
         table = layout.inputs.table
         self.form = table.form if isinstance(table, AnnotatedTable) else None
-        self.is_array = isinstance(table.inner if isinstance(table, AnnotatedTable) else table, WholeTable)
+        self.complete = bool(self.form and self.form.complete) and not layout.options.extended
+        self.is_array = holds_array(table)
 
     @classmethod
     def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
@@ -34,9 +43,9 @@ class JsonRecords(RowForm):
         own = said.row.record or said.row.source or said.row.values
         suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
         filled = self.form.filled(own, suggestion) if self.form else None
-        if filled is None or not (self.form and self.form.complete):
+        if filled is None or not self.complete:
             fields = self.layout.options.fields(said.prediction, said.withheld)
-            names = free_names(list(fields), self.layout.inputs.columns)
+            names = free_names(list(fields), {*self.layout.inputs.columns, *own})  # a row need not have all of a record
             filled = {**(filled or own), **dict(zip(names, fields.values()))}
         text = as_json(filled)
         return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}\n"

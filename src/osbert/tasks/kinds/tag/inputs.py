@@ -9,7 +9,7 @@ from pathlib import Path
 from osbert.errors import Problems
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
-from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table
+from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table, require_columns
 from osbert.reading.tagged.files import WORDS, TaggedFile, TagReading, laid_out, read_tagged
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
@@ -56,15 +56,19 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         if words not in source:
             raise ValueError(f"there is no '{words}' in it")
         found = words_of(source, words, "")
+        if not found.words:
+            return None
         found.lines = [row.line] * len(found.words)
         one = TaggedFile(name=table.called, form="", sentences=[laid_out(found, reading)], unit=table.unit)
-        return passages(one, table, documents=False)[0] if found.words else None
+        return passages(one, table, documents=False)[0]
 
     return Inputs.of(table, record, f"words from '{words}'", lines=True)
 
 
 def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
-    name = choose(table.columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False).text
+    name = choose(
+        require_columns(table).columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False
+    ).text
 
     def record(row: Row) -> Record | None:
         if name not in row.values:
