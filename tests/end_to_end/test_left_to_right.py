@@ -1,4 +1,4 @@
-"""From text to a left-to-right classifier with recurrent layers, in real processes; and its direction in every verb."""
+"""From text to a left-to-right classifier with recurrent layers, trained in a real process; and its direction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_from_text_to_a_classifier_that_looks_left_only(
     assert run(*pretrain, "--out", encoder) == 1
     assert 'Set model.direction = "left_to_right"' in " ".join(capsys.readouterr().err.split())
     assert not encoder.exists()
-    process(*pretrain, "--model.direction", "left_to_right", "--out", encoder)
+    assert run(*pretrain, "--model.direction", "left_to_right", "--out", encoder) == 0
     config = json.loads((encoder / "config.json").read_text())
     assert config["is_decoder"] is True and config["architectures"] == ["BertLMHeadModel"]
     last = [json.loads(line) for line in (encoder / "metrics.jsonl").read_text().splitlines()][-1]
@@ -68,7 +68,8 @@ def test_from_text_to_a_classifier_that_looks_left_only(
         csv.writer(file).writerows([("text", "label"), *(sentence(rng) for _ in range(240))])
     quick = ("--epochs", "6", "--batch", "8", "--learning-rate", "1e-2", "--device", "cpu", "--precision", "fp32")
     process("finetune", "classify", "--recurrent", "1", *quick, "--model", encoder, "--data", rows, "--out", classifier)
-    process("predict", classifier, "--file", rows, "--out", tmp_path / "said.jsonl")
+    assert run("predict", classifier, "--file", rows, "--out", tmp_path / "said.jsonl") == 0
+    capsys.readouterr()
     found = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert len(found) == 240 and np.mean([row["prediction"] == row["label"] for row in found]) > 0.95
     assert run("evaluate", classifier, "--data", rows) == 0
