@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -51,38 +50,23 @@ def convert(
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
-    from osbert.runs.convert.run import ConversionSettings
+    from osbert.runs.convert.comparison import ModelComparison
+    from osbert.runs.convert.run import ConversionSettings, SourceModel
     from osbert.runs.convert.run import convert as run_convert
     from osbert.runs.convert.table import count
 
     names = tuple(label.strip() for label in labels.split(",")) if labels else ()
     settings = ConversionSettings(to=to, task=task, labels=names, anyway=anyway)
-    watch = watching(print_event)
+
+    def show(event: Any) -> None:
+        print_notices()(event)
+        for line in event.lines() if isinstance(event, SourceModel | ModelComparison) else ():
+            print(line, flush=True)
+
+    watch = watching(show)
     converted = run_convert(source, target, settings=settings, opening=opening, watch=watch)
     for note in (f"{target}: written as {to}", *converted.notes):
         watch(Notice(note))
     if converted.problems:
         raise UserError(f"{count(converted.problems)} above.", code="not-convertible")
     return converted
-
-
-def print_event(event: Any) -> None:
-    """Print what a conversion does."""
-    print_notices()(event)
-    for line in lines(event):
-        print(line, flush=True)
-
-
-def lines(event: Any) -> Iterator[str]:
-    """Yield what is printed of an event: the table of all tensors, or the differences of two models."""
-    from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.run import SourceModel
-    from osbert.runs.convert.table import described, table_lines
-
-    if isinstance(event, SourceModel):
-        yield f"{event.path}: {described(event.model)}"
-        yield from event.model.sentences.remarks if event.model.sentences else ()
-        yield from table_lines(event.model.report)
-    if isinstance(event, ModelComparison):
-        yield f"{event.of}, largest differences (bound {event.differences[0].bound:g}):"
-        yield from (f"  {one.what}: {one.largest:.2g}{'' if one.small else '  PROBLEM'}" for one in event.differences)

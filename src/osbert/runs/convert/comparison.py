@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,11 @@ class ModelComparison:
 
     of: str
     differences: Sequence[Difference]
+
+    def lines(self) -> Iterator[str]:
+        """Yield each difference in a line, marked where it is above its bound."""
+        yield f"{self.of}, largest differences (bound {self.differences[0].bound:g}):"
+        yield from (f"  {one.what}: {one.largest:.2g}{'' if one.small else '  PROBLEM'}" for one in self.differences)
 
 
 def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:

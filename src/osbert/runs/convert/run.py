@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,7 +17,7 @@ from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.table import count, described
+from osbert.runs.convert.table import count, described, table_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,12 @@ class SourceModel:
     def tensors(self) -> Sequence[TensorRow]:
         """Return a row for every tensor, with what became of it."""
         return self.model.report.rows
+
+    def lines(self) -> Iterator[str]:
+        """Yield the model in a line, remarks on its sentence vectors, and the table of all tensors."""
+        yield f"{self.path}: {self.description}"
+        yield from self.model.sentences.remarks if self.model.sentences else ()
+        yield from table_lines(self.model.report)
 
 
 @dataclass(frozen=True, kw_only=True)
