@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -22,10 +21,6 @@ from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.file_options import TextOptions
 from osbert.runs.standard_input import STREAM
-from osbert.terminal import counted
-
-if TYPE_CHECKING:
-    from osbert.runs.embed.run import FileVectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,24 +75,6 @@ def embed(
         target = row_stream().buffer if streamed else out
         written = embed_file(model, texts, out=target, vectors=vectors, opening=opening, watch=watch)
     note = print_notices(to)
-    for line in described(written):
+    for line in written.described():
         note(Notice(line))
     return written if written.path else None
-
-
-def described(written: FileVectors) -> Iterator[str]:
-    """Yield what is in a file of vectors, and which texts were not read whole."""
-    tally, settings = written.tally, written.settings
-    target = f" -> {written.path}" if written.path else ""
-    yield f"{counted(tally['rows'], 'text')}: vectors {written.shape}{target}"
-    if empty := tally["empty"]:
-        vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
-        yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
-    longer = f"longer than {settings.length} tokens"
-    if cut := tally["cut"]:
-        where = "middle" if settings.long == "head+tail" else "end"
-        was = f"text is {longer}; its {where} was" if cut == 1 else f"texts are {longer}; their {where}s were"
-        yield f"{cut:,} {was} not read ({counted(tally['unread'], 'piece')}). --long window reads all."
-    if windowed := tally["windowed"]:
-        was = f"text is {longer}; it was" if windowed == 1 else f"texts are {longer}; they were"
-        yield f"{windowed:,} {was} read in windows."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -65,6 +65,23 @@ class FileVectors:
     shape: tuple[int, ...]
     settings: VectorSettings
     tally: Mapping[str, int]
+
+    def described(self) -> Iterator[str]:
+        """Yield what is in the file, and which texts were not read whole."""
+        tally, settings = self.tally, self.settings
+        target = f" -> {self.path}" if self.path else ""
+        yield f"{counted(tally['rows'], 'text')}: vectors {self.shape}{target}"
+        if empty := tally["empty"]:
+            vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
+            yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
+        longer = f"longer than {settings.length} tokens"
+        if cut := tally["cut"]:
+            where = "middle" if settings.long == "head+tail" else "end"
+            was = f"text is {longer}; its {where} was" if cut == 1 else f"texts are {longer}; their {where}s were"
+            yield f"{cut:,} {was} not read ({counted(tally['unread'], 'piece')}). --long window reads all."
+        if windowed := tally["windowed"]:
+            was = f"text is {longer}; it was" if windowed == 1 else f"texts are {longer}; they were"
+            yield f"{windowed:,} {was} read in windows."
 
 
 def embed_file(
