@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import osbert
-from osbert.commands.evaluate import evaluate, print_scores
+from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.inference.engine import load as load_engine
 from osbert.runs.evaluate import Evaluation
@@ -92,7 +92,8 @@ def test_rows_held_out_of_a_training_file_are_told_as_such_with_its_problems(
 
 def show(task: Classify, records: list[Record], predictions: list[Prediction]) -> None:
     metrics = task.metrics(predictions, records)
-    print_scores(Evaluation(task=task, records=records, predictions=predictions, metrics=metrics))
+    evaluation = Evaluation(task=task, records=records, predictions=predictions, metrics=metrics)
+    print(*evaluation.lines(), sep="\n")
 
 
 def test_labels_in_brackets_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,10 +12,6 @@ from osbert.commands.output import Result
 from osbert.commands.printing import print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import LabelledOptions
-from osbert.terminal import counted, in_columns
-
-if TYPE_CHECKING:
-    from osbert.runs.evaluate import Evaluation
 
 
 def evaluate(
@@ -49,27 +45,5 @@ def evaluate(
 
     options = EvaluationOptions(file=file or LabelledOptions(), opening=opening)
     evaluation = score(run, data=data, split=split, out=out, options=options, watch=print_notices())
-    print_scores(evaluation)
-    if cut := evaluation.truncated:
-        are = "text is" if cut == 1 else "texts are"
-        print(
-            f"{cut:,} {are} longer than the run reads ({evaluation.limit}); pieces {evaluation.task.unread} were not "
-            "read."
-        )
+    print(*evaluation.lines(), sep="\n")
     return evaluation
-
-
-def print_scores(evaluation: Evaluation) -> None:
-    """Print the scores, and what the task shows beside them: of a classifier, the confusion table."""
-    from osbert.evaluation.score import class_scores
-
-    task, records, predictions = evaluation.task, evaluation.records, evaluation.predictions
-    print(counted(len(records), "row"))
-    shown = {name: f"{value:.4f}" for name, value in evaluation.metrics.items()}
-    shown |= {f"f1/{name}": score for name, score in class_scores(task, evaluation.metrics).items()}
-    for line in in_columns([("score", "value"), *shown.items()]):
-        print(line)
-    if (error := evaluation.calibration_error) is not None:
-        print(f"expected calibration error of the probabilities: {error:.4f}")
-    for line in in_columns(task.details(predictions, records)):
-        print(line)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
+from osbert.evaluation.score import class_scores
 from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -21,6 +22,7 @@ from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
+from osbert.terminal import counted, in_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,19 @@ class Evaluation:
         """Return the expected calibration error of the probabilities; None where the task has none."""
         given = columns(self.predictions, self.records) if self.task.weighed else None
         return expected_error(*given) if given else None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the scores, what the task shows beside them (of a classifier the confusion table), and what was cut."""
+        yield counted(self.rows, "row")
+        shown = {name: f"{value:.4f}" for name, value in self.metrics.items()}
+        shown |= {f"f1/{name}": score for name, score in class_scores(self.task, self.metrics).items()}
+        yield from in_columns([("score", "value"), *shown.items()])
+        if (error := self.calibration_error) is not None:
+            yield f"expected calibration error of the probabilities: {error:.4f}"
+        yield from in_columns(self.task.details(self.predictions, self.records))
+        if cut := self.truncated:
+            are = "text is" if cut == 1 else "texts are"
+            yield f"{cut:,} {are} longer than the run reads ({self.limit}); pieces {self.task.unread} were not read."
 
 
 @dataclass(frozen=True, kw_only=True)
