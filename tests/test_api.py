@@ -27,6 +27,7 @@ osbert.finetune_glue
 osbert.load
 osbert.predict
 osbert.pretrain
+osbert.search
 osbert.train_tokenizer
 osbert.errors.Problems
 osbert.errors.UnknownSetting

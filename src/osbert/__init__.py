@@ -10,6 +10,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
+from osbert.api.vectors import search
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "load",
     "predict",
     "pretrain",
+    "search",
     "train_tokenizer",
 ]

@@ -38,7 +38,7 @@ VERBS = {
     "export": "Write a run as others run it: ONNX, in float32 or int8.",
     "embed": "Write the vectors that an encoder gives your texts.",
     "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
-    "neighbours": "Show which texts of a file of vectors are nearest to yours.",
+    "search": "Show which texts of a file of vectors are nearest to your queries.",
 }
 GROUPS = {
     "tokenizer": (
@@ -54,6 +54,9 @@ GROUPS = {
         {"build": "Build a corpus from text files.", "show": "Show a corpus: its report and a sample."},
     ),
 }
+
+OLDER = {"neighbours": "search"}
+"""Names of verbs in earlier versions."""
 
 INSTALL = "--install-completion"
 
@@ -81,6 +84,8 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
         app.command(folder)
     for verb, about in VERBS.items():
         app.command(_verb((verb,), words), name=verb, help=about)
+    for name, verb in OLDER.items():
+        app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
     return app
 
 
