@@ -22,6 +22,8 @@ osbert.embed
 osbert.evaluate
 osbert.export
 osbert.extend_tokenizer
+osbert.find_duplicates
+osbert.find_topics
 osbert.finetune
 osbert.finetune_glue
 osbert.load

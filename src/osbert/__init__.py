@@ -10,7 +10,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import search
+from osbert.api.vectors import find_duplicates, find_topics, search
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "evaluate",
     "export",
     "extend_tokenizer",
+    "find_duplicates",
+    "find_topics",
     "finetune",
     "finetune_glue",
     "load",

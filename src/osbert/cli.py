@@ -39,6 +39,8 @@ VERBS = {
     "embed": "Write the vectors that an encoder gives your texts.",
     "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
     "search": "Show which texts of a file of vectors are nearest to your queries.",
+    "duplicates": "Find texts that nearly repeat another, by their vectors.",
+    "topics": "Cluster texts by their vectors: topics with words, and a page.",
 }
 GROUPS = {
     "tokenizer": (
