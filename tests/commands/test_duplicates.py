@@ -73,9 +73,13 @@ def test_topics_of_texts(encoder: Path, table: Path, tmp_path: Path, capsys: pyt
 def test_words_of_topics_are_weighed_by_class() -> None:
     rows = [(0, "the cat sat on the mat"), (0, "the cat 42"), (1, "the dog ran on"), (1, "the dog sat")]
     first, second = topic_words(rows, 2)
-    assert [word for word, _ in first] == ["cat", "mat"] and [word for word, _ in second] == ["dog", "ran"]
-    # "cat": 2 of the 9 words of its topic and 2 of all 16 words: A is 8.
+    assert [word for word, _ in first][:2] == ["cat", "mat"] and [word for word, _ in second][:2] == ["dog", "ran"]
+    # "cat" is 2 of the 8 words of its topic and of all 15; of "sat", in both, 8/15 would be in the first by chance.
     assert dict(first)["cat"] == pytest.approx(2 / 8 * np.log(1 + 15 / 2 / 2))
+    assert dict(first)["the"] < 0.1 * dict(first)["cat"]
+    assert "sat" not in dict(first) and dict(second)["sat"] == pytest.approx(
+        1 / 7 * np.log(1 + 15 / 2 / 2) * (1 / 2 - 7 / 15) / (8 / 15)
+    )
 
 
 def test_what_cannot_be_compared_is_said(encoder: Path, table: Path, tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]
 BLOCK = 2**13
 """Rows that are compared with the centres at a time."""
-STEPS, STARTS = 100, 4
+STEPS, STARTS = 100, 3
 """Most steps of Lloyd's algorithm, and fresh starts of which the best is kept."""
 LEARNT_FROM = 2**16
 """Most rows from which centres are learnt: of more, a sample."""
-JUDGED = 2000
+JUDGED = 1000
 """Most rows of which the silhouette is computed."""
 TRIED = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 21, 25, 30)
 """Numbers of clusters among which one is chosen."""
 
 
-def cluster(vectors: Vectors, count: int, *, seed: int = 0, starts: int = STARTS) -> Vectors:
+def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
     """Return `count` centres (K, D) of vectors (n, D) by k-means: Lloyd's algorithm after k-means++.
 
     Of several starts that with the smallest sum of squared distances is kept; of more than 65,536 vectors a sample is
@@ -28,7 +28,7 @@ def cluster(vectors: Vectors, count: int, *, seed: int = 0, starts: int = STARTS
     """
     rng = np.random.default_rng(seed)
     sample = drawn(vectors, LEARNT_FROM, rng)
-    found = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(starts)]
+    found = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(STARTS)]
     return min(found, key=lambda one: one[1])[0]
 
 
@@ -125,7 +125,7 @@ def judged_counts(
     tried = [count for count in TRIED if count < len(sample)]
     found = {}
     for done, count in enumerate(tried, 1):
-        labels, _ = _assigned(sample, cluster(sample, count, seed=seed, starts=2))
+        labels, _ = _assigned(sample, cluster(sample, count, seed=seed))
         found[count] = silhouette(sample, labels) if len(np.unique(labels)) > 1 else -1.0
         watch(done, len(tried))
     return found

@@ -50,7 +50,7 @@ class NearestRows:
         lengths = finite_lengths(block, self.rows)
         if not len(block):
             return
-        queries, rows = np.nonzero(self._likely(block, lengths))
+        queries, rows = np.divmod(np.flatnonzero(self._likely(block, lengths)), len(block))
         cosines = pair_cosines(self.queries, queries, block, rows)
         self._merge(queries, self.rows + rows, cosines)
         self.rows += len(block)

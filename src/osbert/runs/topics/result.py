@@ -49,7 +49,7 @@ class TopicTally:
             for one in self.topics
         ]
         yield from in_columns([("topic", "texts", "part", "words"), *rows])
-        yield self.chosen()
+        yield f"{self.chosen()} --topics N takes another number."
         yield f"{counted(self.rows, 'text')} -> {self.folder} (report.html, rows.csv, topics.csv)"
 
     def chosen(self) -> str:
@@ -63,9 +63,9 @@ class TopicTally:
             if best >= 0.25
             else "clusters that run into each other"
             if best >= 0.1
-            else "hardly any clusters: take the topics as a way to cut the texts up, not as groups that are there"
+            else "hardly any clusters: the topics cut the texts up, they are not groups that lie apart"
         )
         return (
-            f"{count} topics: of {', '.join(map(str, self.silhouettes))} that number has the largest silhouette on a "
-            f"sample, {best:.3f} ({clear}). --topics N takes another."
+            f"{counted(count, 'topic')}: of {len(self.silhouettes)} numbers from {min(self.silhouettes)} to "
+            f"{max(self.silhouettes)} the one with the largest silhouette on a sample, {best:.3f} ({clear})."
         )

@@ -10,16 +10,15 @@ from osbert.text.terms import terms
 
 MOST = 4_000_000
 """Words of all topics together that are counted at a time; beyond, those counted once are dropped."""
-SURPLUS = 0.25
-"""A word belongs to a topic if the part of its occurrences there lies at least so far between chance and all."""
 
 
 def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) -> list[list[tuple[str, float]]]:
     """Return the `most` words of each of `count` topics with their weights, the heaviest first; rows: (topic, text).
 
-    A word t weighs tf(t, c) ln(1 + A / tf(t)) in topic c: tf(t, c) is its part of the topic's words, tf(t) its
-    occurrences in all topics, and A the mean number of words of a topic. Words that are about as frequent everywhere,
-    such as articles, are left out in any language: see SURPLUS. So are numbers, and single letters.
+    A word t weighs tf(t, c) ln(1 + A / tf(t)) s(t, c) in topic c: tf(t, c) is its part of the topic's words, tf(t) its
+    occurrences in all topics, and A the mean number of words of a topic. s is ours: how far the part of the word's
+    occurrences that is in the topic lies from chance (0) to all (1). Without it articles and the like come first, in
+    any language. Numbers and single letters are left out.
 
     >>> [[word for word, weight in words] for words in topic_words([(0, "the cat sat"), (1, "the dog ran")], 2)]
     [['cat', 'sat'], ['dog', 'ran']]
@@ -39,10 +38,10 @@ def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) 
     found = []
     for one, size in zip(counts, sizes, strict=True):
         chance = size / everything
-        weights = {
-            word: number / size * math.log(1 + everything / count / totals[word])
+        weights = [
+            (word, number / size * math.log(1 + everything / count / totals[word]) * surplus)
             for word, number in one.items()
-            if number / totals[word] >= chance + SURPLUS * (1 - chance)
-        }
-        found.append(sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:most])
+            if (surplus := (number / totals[word] - chance) / max(1 - chance, 1e-9)) > 0
+        ]
+        found.append(sorted(weights, key=lambda pair: (-pair[1], pair[0]))[:most])
     return found
