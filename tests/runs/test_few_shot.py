@@ -136,6 +136,7 @@ def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: P
         ("classify", {"few_shot": "linear", "patience": 2, "keep": "last"}, ("--patience", "--keep")),
         ("classify", {"few_shot": "linear", "evaluate_every": "2 steps"}, ("--evaluate-every",)),
         ("classify", {"few_shot": "linear", "search": "glue"}, ("--search",)),
+        ("classify", {"few_shot": "linear", "seeds": 3}, ("--seeds",)),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(
