@@ -79,11 +79,17 @@ class Recipe:
     ends. none: it never does."""
 
     def __post_init__(self) -> None:
-        """Refuse a time that has passed."""
+        """Refuse a time that has passed, and a limit that is never looked at."""
         if not 0 <= self.minutes < float("inf"):
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
+        training = getattr(self, "training", None)  # in `schema`
+        if self.forgetting is not None and training is not None and not training.evaluate_every:
+            raise ValueError(
+                f"training.evaluate_every = 0 measures nothing before the last step, so that forgetting = "
+                f"{self.forgetting:g} could end no run; give steps between two looks, or --forgetting none"
+            )
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
