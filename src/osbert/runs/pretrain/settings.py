@@ -221,7 +221,7 @@ def read_plan(
         remarks=tuple(remarks),
     )
     if out is not None:
-        _check_out(out, {"--corpus": corpus, "--from": origin}, problems)
+        _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
         require_trackers(settings.training.track, problems)
     _check(plan, problems)
     if before is not None:
@@ -236,13 +236,13 @@ def _recipe_settings(name: str, part: str) -> frozenset[str]:
 
 
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
-    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by their options."""
+    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by what they are."""
     if out.exists() and not out.is_dir():
         problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
-    for option, folder in inputs.items():
+    for what, folder in inputs.items():
         if folder is not None and out.resolve() == folder.resolve():
             problems.add(
-                f"--out and {option} are the same folder, {out}. Choose another one for --out.", code="output-is-input"
+                f"--out and {what} are the same folder, {out}. Choose another one for --out.", code="output-is-input"
             )
 
 
