@@ -85,11 +85,8 @@ class Recipe:
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
         training = getattr(self, "training", None)  # in `schema`
-        if self.forgetting is not None and training is not None and not training.evaluate_every:
-            raise ValueError(
-                f"training.evaluate_every = 0 measures nothing before the last step, so that forgetting = "
-                f"{self.forgetting:g} could end no run; give steps between two looks, or --forgetting none"
-            )
+        if self.forgetting and training and not training.evaluate_every:
+            raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
@@ -241,9 +238,7 @@ def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems)
         problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
     for what, folder in inputs.items():
         if folder is not None and out.resolve() == folder.resolve():
-            problems.add(
-                f"--out and {what} are the same folder, {out}. Choose another one for --out.", code="output-is-input"
-            )
+            problems.add(f"--out and {what} are the same folder, {out}. Give another --out.", code="output-is-input")
 
 
 def read_settings(
@@ -304,8 +299,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
         problems.add(
-            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with. "
-            "Put the right one there, or build the corpus again.",
+            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with: build the corpus again.",
             code="mismatched-tokenizer",
         )
     try:
