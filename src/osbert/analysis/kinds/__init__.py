@@ -1,0 +1,1 @@
+"""The analyses of a model: one a file, found by its name."""
