@@ -152,8 +152,12 @@ class Geometry(Analysis):
             f"n is {first.n:,} tokens, one a text.",
         )
         maps = [
-            _map(figures, "cka", "Likeness of the layers (linear CKA)"),
-            _map(figures, "cka_standardised", "The same, each number of the states divided by its deviation"),
+            _map(figures, name, title)
+            for name, title in (
+                ("cka", "Likeness of the layers (linear CKA)"),
+                ("cka_standardised", "The same, each number of the states divided by its deviation"),
+            )
+            if len(cosines) > 1
         ]
         return Section(heading="The geometry of the states", parts=[curve, *maps])
 

@@ -34,6 +34,14 @@ NAMES = {
 ENTROPIES = ("entropy", "first_entropy")
 ALL = (*NAMES, "distance", *ENTROPIES)
 UNIFORM = "uniform"
+DISTANT = (
+    "Heads look {low:.1f} to {high:.1f} tokens away on average; even attention would look {even:.1f} away.",
+    "Attention to [CLS] and [SEP] counts as distance, too: a head that rests there looks far without reading anything.",
+)
+BROAD = (
+    "From {low:.2f} nats, a head that looks at one token, to {high:.2f}; even attention would have {even:.2f}.",
+    "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
+)
 STRONG = 0.5
 """The part of its attention from which on a head is said to look at something."""
 
@@ -131,7 +139,8 @@ class Heads(Analysis):
             ),
             _entropy_plot(figures),
             *maps,
-            _distance_map(figures),
+            _measure_map(figures, "distance", "Mean distance in tokens", DISTANT),
+            _measure_map(figures, "entropy", "Entropy, nats", BROAD),
         ]
         return Section(heading="What the heads look at", parts=parts)
 
@@ -139,15 +148,19 @@ class Heads(Analysis):
 def _entropy_plot(figures: Sequence[Figure]) -> str:
     layers = named(figures, "layer_entropy")
     even = layers[0].baselines[UNIFORM]
-    dots = [(float(one.where["layer"]), one.value) for one in named(figures, "entropy")]
     curve = [(float(one.where["layer"]), one.value) for one in layers]
     series = [
         Series(name="mean of the layer", points=curve),
-        Series(name="a head", points=sorted(dots), look="dots", color=1),
+        *(  # a series each: no line joins the heads of a layer
+            Series(
+                name="" if number else "a head", points=[(float(one.where["layer"]), one.value)], look="dots", color=1
+            )
+            for number, one in enumerate(named(figures, "entropy"))
+        ),
     ]
     if beginning := [(float(one.where["layer"]), one.value) for one in named(figures, "layer_first_entropy")]:
         series.append(Series(name="mean, from [CLS] alone", points=beginning, color=2))
-    series.append(Series(name="even attention: ln n", points=[(x, even) for x, _ in curve], look="line", color=5))
+    series.append(Series(name="even attention: ln n", points=[(x, even) for x, _ in curve], color=5))
     lowest, highest = min(layers, key=lambda one: one.value), max(layers, key=lambda one: one.value)
     return explained(
         line_plot(series, title="Entropy of attention by layer, nats", across="layer"),
@@ -193,13 +206,14 @@ def _caution(name: str) -> str:
     return "What a head looks at is not why the model answers as it does."
 
 
-def _distance_map(figures: Sequence[Figure]) -> str:
-    values, notes = _values(figures, "distance")
-    near, far = float(np.nanmin(values)), float(np.nanmax(values))
-    even = named(figures, "distance")[0].baselines[UNIFORM]
+def _measure_map(figures: Sequence[Figure], name: str, title: str, said: tuple[str, str]) -> str:
+    """Return a map of what is no part of the attention; `said`: what it shows, with numbers to fill in, and caution."""
+    values, notes = _values(figures, name)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    even = named(figures, name)[0].baselines[UNIFORM]
+    plain, caution = said
     return explained(
-        heat_map(values, notes, title="Mean distance in tokens", ends=(0, max(far, even))),
-        plain=f"Heads look {near:.1f} to {far:.1f} tokens away on average; even attention would look {even:.1f} away.",
-        caution="Attention to [CLS] and [SEP] counts as distance, too: a head that rests there looks far without "
-        "reading anything.",
+        heat_map(values, notes, title=title, ends=(0, max(high, even))),
+        plain=plain.format(low=low, high=high, even=even),
+        caution=caution,
     )

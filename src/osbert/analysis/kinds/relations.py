@@ -31,6 +31,8 @@ DIRECTIONS = ("dependent to head", "head to dependent")
 SKIPPED = ("root", "punct")
 """Relations that are no relation of two words of the sentence, or of punctuation."""
 ALL = "all"
+SHOWN = 20
+"""Relations in the picture, the most frequent; the table has all."""
 LEAST = 10
 """Fewer dependents than this, chosen on or scored, and a relation is only counted."""
 
@@ -85,7 +87,10 @@ class Relations(Analysis):
         """Add which heads and offsets are right about a tree's words."""
         placed = text.tree
         assert placed is not None
-        heads, relations, part = np.array(placed.tree.heads), placed.tree.relations, placed.part
+        heads, part = np.array(placed.tree.heads), placed.part
+        relations = [
+            "root" if head < 0 else name for head, name in zip(placed.tree.heads, placed.tree.relations, strict=True)
+        ]
         self.tallies["heads", part].add(_right(text.attention, placed, heads), relations)
         if text.random:
             self.tallies["random", part].add(_right(text.random, placed, heads), relations)
@@ -152,10 +157,10 @@ class Relations(Analysis):
         better = [one for one in each if one.interval and one.interval[0] > max(_others(one))]
         best = max(each, key=lambda one: one.value - max(_others(one)), default=found[0])
         plain = (
-            f"For {len(better):,} of {len(each):,} relations one head is surely better than a fixed offset and a model "
-            f"with fresh weights. Furthest above them is head {best.where['layer']}-{best.where['head']} on "
-            f"{best.where['relation']}: right about {best.value:.0%} of {best.n:,}, the best offset about "
-            f"{best.baselines['offset']:.0%}."
+            f"For {len(better):,} of {len(each):,} relations a head is better than every fixed offset and a model with "
+            "fresh weights, even at the lower end of its interval. Furthest above them is head "
+            f"{best.where['layer']}-{best.where['head']} on {best.where['relation']}: right about "
+            f"{best.value:.0%} of {best.n:,}, the best offset about {best.baselines['offset']:.0%}."
         )
         caution = (
             "Each head was chosen on other trees than these. The relations are those of the file: Universal "
@@ -167,9 +172,11 @@ class Relations(Analysis):
                 name=str(one.where["relation"]), value=one.value, interval=one.interval or (np.nan, np.nan),
                 note=f"{one.n:,}",
             )
-            for one in found
+            for one in found[:SHOWN]
         ]  # fmt: skip
-        plot = interval_plot(rows, title="Accuracy of the head of each relation, 95% intervals (Wilson)", ends=(0, 1))
+        plot = interval_plot(
+            rows, title="Accuracy of the head of each frequent relation, 95% intervals (Wilson)", ends=(0, 1)
+        )
         head = ("relation", "n", "head", "direction", "accuracy", "95% interval", "best offset", "random encoder")
         listed = table([_row(one) for one in found], head=head)
         return Section(

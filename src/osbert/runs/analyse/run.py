@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,6 +93,7 @@ def analyse(
     files = AnalysisFiles.find(data)
     refuse_foreign(out, "an analysis", (JSON, REPORT))
     options = request.analysis
+    options.check()
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished analysis"))
         folder = held.enter_context(claim(out))
@@ -103,7 +104,7 @@ def analyse(
         report_remarks(engine, watch)
         _ = engine.learner  # an export is refused before the data is read
         longest = engine.backend.architecture.length
-        options.check(longest)
+        options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
         sampling = Sampling(packer=packer, options=options, reading=request.file)
         samples = {"texts": sampling.texts(files.texts), "trees": sampling.trees(files)}

@@ -18,7 +18,8 @@ class AnalysisOptions:
     trees: int = 2000
     """Most trees to choose heads on, and most to score them on."""
     length: int = 128
-    """Most tokens of a text; of a longer one a random part is read. Trees are read whole."""
+    """Most tokens of a text, or what the model reads if that is less; of a longer text a random part is read. Trees are
+    read whole."""
     shortest: int = 8
     """Fewest tokens of a text; shorter ones are left out and counted."""
     seed: int = 0
@@ -26,17 +27,12 @@ class AnalysisOptions:
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
 
-    def check(self, longest: int) -> None:
-        """Raise UserError that lists every value that cannot be; `longest`: the most tokens that the model reads."""
+    def check(self) -> None:
+        """Raise UserError that lists every value that cannot be."""
         problems = Problems(heading="These settings cannot be")
         for name, least in (("texts", 1), ("trees", 1), ("length", self.shortest), ("shortest", 1), ("seed", 0)):
             if (value := getattr(self, name)) < least:
                 problems.add(f"--{name} must be at least {least}, not {value}.", code="invalid-value")
-        if self.length > longest:
-            problems.add(
-                f"--length must be at most {longest:,}, what the model reads, not {self.length:,}.",
-                code="invalid-value",
-            )
         problems.stop_if_any()
 
 
