@@ -100,7 +100,7 @@ def _part(text: str, most: int, rng: np.random.Generator) -> str:
 
 
 def place_tree(
-    tree: Tree, packer: Packer, problems: Problems, part: Literal["choose", "score"]
+    tree: Tree, packer: Packer, problems: Problems, part: Literal["select", "score"]
 ) -> tuple[Example, PlacedTree] | None:
     """Return a tree as one sequence, each word cut by itself, with the tokens of its words.
 

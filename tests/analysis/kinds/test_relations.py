@@ -20,7 +20,7 @@ NOWHERE = np.zeros(6, bool)
 MARKS = TokenMarks(first=NOWHERE, separator=NOWHERE, punctuation=NOWHERE)
 
 
-def placed(heads: tuple[int, ...], part: Literal["choose", "score"]) -> PlacedTree:
+def placed(heads: tuple[int, ...], part: Literal["select", "score"]) -> PlacedTree:
     """Return a tree of one word a token, between two special pieces."""
     count = len(heads)
     relations = tuple("root" if head < 0 else "obj" for head in heads)
@@ -39,7 +39,7 @@ def syntactic(heads: tuple[int, ...]) -> Tensor:
     return weights
 
 
-def added(analysis: Relations, part: Literal["choose", "score"], heads: tuple[int, ...]) -> None:
+def added(analysis: Relations, part: Literal["select", "score"], heads: tuple[int, ...]) -> None:
     right = syntactic(heads)
     upwards = torch.zeros_like(right)
     upwards[1:-1, 1:-1] = right[1:-1, 1:-1].T
@@ -52,7 +52,7 @@ def added(analysis: Relations, part: Literal["choose", "score"], heads: tuple[in
 def test_a_head_at_the_syntactic_head_is_always_right() -> None:
     analysis = Relations(SIZES, seed=0)
     for _ in range(LEAST):
-        added(analysis, "choose", (2, 0, -1, 1))
+        added(analysis, "select", (2, 0, -1, 1))
         added(analysis, "score", (3, 0, 1, -1))
     found = {one.where["relation"]: one for one in analysis.figures()}
     assert set(found) == {"all", "obj"}  # the root is none
@@ -67,7 +67,7 @@ def test_a_head_at_the_syntactic_head_is_always_right() -> None:
 def test_the_head_is_not_chosen_on_the_trees_that_it_is_scored_on() -> None:
     analysis = Relations(SIZES, seed=0)
     for _ in range(LEAST):
-        added(analysis, "choose", (1, -1))
+        added(analysis, "select", (1, -1))
         added(analysis, "score", (-1, 0))
     [_, figure] = analysis.figures()
     assert figure.where["offset"] == 1 and figure.baselines["offset"] == 0
@@ -76,7 +76,7 @@ def test_the_head_is_not_chosen_on_the_trees_that_it_is_scored_on() -> None:
 def test_few_dependents_give_no_figure() -> None:
     analysis = Relations(SIZES, seed=0)
     for _ in range(LEAST):
-        added(analysis, "choose", (1, -1))
+        added(analysis, "select", (1, -1))
     added(analysis, "score", (1, -1))
     assert analysis.figures() == [] and "obj" not in analysis.section([]).html()
 

@@ -41,7 +41,7 @@ class PlacedTree:
 
     tree: Tree
     tokens: NDArray[np.float32]
-    part: Literal["choose", "score"]
+    part: Literal["select", "score"]
 
 
 @dataclass(frozen=True, kw_only=True)

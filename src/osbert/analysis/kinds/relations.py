@@ -79,9 +79,9 @@ class Relations(Analysis):
         """Begin with no tree."""
         super().__init__(sizes, seed)
         self.tallies = {
-            (kind, part): _Tally() for kind in ("heads", "offset", "random") for part in ("choose", "score")
+            (kind, part): _Tally() for kind in ("heads", "offset", "random") for part in ("select", "score")
         }
-        self.counts: dict[str, dict[str, int]] = {"choose": {}, "score": {}}
+        self.counts: dict[str, dict[str, int]] = {"select": {}, "score": {}}
 
     def add(self, text: TextPass) -> None:
         """Add which heads and offsets are right about a tree's words."""
@@ -109,16 +109,16 @@ class Relations(Analysis):
         """
         scored = self.counts["score"]
         names = sorted(scored, key=lambda name: (name != ALL, -scored[name], name))
-        return [self._figure(name) for name in names if min(scored[name], self.counts["choose"].get(name, 0)) >= LEAST]
+        return [self._figure(name) for name in names if min(scored[name], self.counts["select"].get(name, 0)) >= LEAST]
 
     def _figure(self, relation: str) -> Figure:
         n = self.counts["score"][relation]
         (layer, direction, head), hits = self._best("heads", relation)
         (offset,), near = self._best("offset", relation)
-        chosen = self.tallies["heads", "choose"].hits[relation][layer, direction, head]
+        chosen = self.tallies["heads", "select"].hits[relation][layer, direction, head]
         baselines = {
             "offset": near / n,
-            "on the trees it was chosen on": float(chosen) / self.counts["choose"][relation],
+            "on the trees it was chosen on": float(chosen) / self.counts["select"][relation],
         }
         if self.tallies["random", "score"].hits:
             baselines["random encoder"] = self._best("random", relation)[1] / n
@@ -142,7 +142,7 @@ class Relations(Analysis):
 
     def _best(self, kind: str, relation: str) -> tuple[tuple[int, ...], int]:
         """Return the best predictor of a kind where it is chosen, and its hits where it is scored."""
-        chosen = self.tallies[kind, "choose"].hits[relation]
+        chosen = self.tallies[kind, "select"].hits[relation]
         index = np.unravel_index(int(chosen.argmax()), chosen.shape)
         return tuple(map(int, index)), int(self.tallies[kind, "score"].hits[relation][index])
 

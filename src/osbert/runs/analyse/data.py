@@ -19,8 +19,8 @@ from osbert.reading.splits import USUAL
 from osbert.reading.trees import SUFFIX, Tree, is_trees, read_trees
 from osbert.runs.analyse.settings import AnalysisOptions
 
-Part = Literal["choose", "score"]
-PARTS: dict[Part, tuple[str, ...]] = {"choose": USUAL["train"], "score": (*USUAL["dev"], *USUAL["test"])}
+Part = Literal["select", "score"]
+PARTS: dict[Part, tuple[str, ...]] = {"select": USUAL["train"], "score": (*USUAL["dev"], *USUAL["test"])}
 """The words in the names of the files of each part."""
 EXAMPLES = 10
 """Most trees that are left out and named."""
@@ -119,7 +119,7 @@ class Sampling:
             return
         drawn, read = draw(_trees(files.trees, problems), 2 * most, rng)
         chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
-        yield "choose", [tree for place, tree in enumerate(drawn) if place in chosen], len(chosen)
+        yield "select", [tree for place, tree in enumerate(drawn) if place in chosen], len(chosen)
         yield "score", [tree for place, tree in enumerate(drawn) if place not in chosen], read - len(chosen)
 
 

@@ -226,7 +226,7 @@ class _AnalysisRun:
                 f"{texts.short:,} had fewer than {self.options.shortest} tokens and {texts.cut:,} were not read whole"
             )
         if trees.read:
-            chosen = sum(tree.part == "choose" for tree in trees.trees)
+            chosen = sum(tree.part == "select" for tree in trees.trees)
             yield (
                 f"{counted(len(trees.trees), 'tree')} of {trees.read:,} read: heads chosen on {chosen:,} and scored on "
                 f"{len(trees.trees) - chosen:,}; {trees.short:,} left out"
