@@ -138,7 +138,7 @@ class _AnalysisRun:
             self.work.refuse_other(before["facts"], facts)
         else:
             self.work.begin(facts, len(due))
-        with explaining_stops(self.work, lambda: len(self._finished()), counted(len(due), "analyses"), self.watch):
+        with explaining_stops(self.work, lambda: len(self._finished()), f"{len(due)} analyses", self.watch):
             self._compute({name: kind for name, kind in due.items() if name not in self._finished()})
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
