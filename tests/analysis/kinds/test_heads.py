@@ -112,12 +112,10 @@ def test_the_statistics_are_those_of_others_attention(runs: dict[str, Path]) -> 
             (layer,) = theirs(input_ids=given, output_attentions=True).attentions
         rows.append([plain(head, example.ids.tolist(), signs) for head in layer[0].double().numpy()])
     expected = np.mean(rows, axis=0)  # (H, S)
+    found = {(one.where.get("head"), one.name): one.value for one in analysis.figures()}
     for head in range(2):
         for number, name in enumerate(ALL):
-            [found] = [
-                one for one in analysis.figures() if one.name == name and one.where == {"layer": 1, "head": head + 1}
-            ]
-            assert found.value == pytest.approx(expected[head, number], abs=1e-5), name
+            assert found[head + 1, name] == pytest.approx(expected[head, number], abs=1e-5), name
 
 
 def plain(head: np.ndarray, ids: list[int], signs: np.ndarray) -> list[float]:

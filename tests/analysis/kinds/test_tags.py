@@ -42,12 +42,13 @@ def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
     analysis = Tags(SIZES, seed=0)
     for number in range(160):
         added(analysis, number)
-    embeddings, layer = [one for one in analysis.figures() if one.name == "tags"]
+    figures = analysis.figures()
+    embeddings, layer = [one for one in figures if one.name == "tags"]
     assert layer.value == 1 and layer.n == 400 and layer.interval is not None and layer.interval[0] > 0.98
     assert embeddings.value == pytest.approx(0.5, abs=0.1) and embeddings.baselines[CONTROL] > 0.9
     assert layer.baselines[CONTROL] < 0.75 and layer.baselines[FREQUENT] == pytest.approx(0.5, abs=0.1)
-    one, other = [found.value for found in analysis.figures() if found.name == "tags_selectivity"]
-    assert one < 0 < other and "layer 1" in analysis.section(analysis.figures()).html()
+    one, other = [found.value for found in figures if found.name == "tags_selectivity"]
+    assert one < 0 < other and "layer 1" in analysis.section(figures).html()
 
 
 @pytest.mark.parametrize(("trees", "one"), [(LEAST // 5 - 1, False), (160, True)])
