@@ -25,7 +25,7 @@ class Figure:
 
     `where`: of what it is, such as {"layer": 3, "head": 7}; layers and heads count from 1, and layer 0 is the
     embedding output. `n`: over how many of `unit` it was measured. `interval`: of 95%, None where there is none.
-    `baselines`: what it is compared with, by name. `data`: the part of the data, `seed`: of what was drawn.
+    `baselines`: what it is compared with, by name. `data`: the part of the data, `seed`: of the sampling.
     """
 
     name: str

@@ -27,7 +27,7 @@ WINDOW = 1024
 class PassedModel:
     """A model to analyse.
 
-    `form` is its tokenizer's, `signs` (V,) say which pieces are punctuation. `seed`: of the weights that are drawn.
+    `form` is its tokenizer's, `signs` (V,) say which pieces are punctuation. `seed`: of the random encoder.
     """
 
     backbone: Backbone
@@ -76,7 +76,7 @@ def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor] | None = Non
 
 
 def fresh(backbone: Backbone, seed: int) -> Backbone:
-    """Return a model of the same sizes with weights drawn anew, on the same device."""
+    """Return a model of the same sizes with fresh weights, on the same device."""
     device = next(backbone.parameters()).device
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -64,7 +64,7 @@ def choose_strength(states: States, labels: Labels, classes: int) -> float:
 
 
 def control_labels(words: Sequence[str], probabilities: Floats, seed: int) -> Labels:
-    """Return a label (n,) for each word, drawn for its type from the labels' probabilities (K,): the same everywhere.
+    """Return a label (n,) for each word, sampled for its type from the labels' probabilities (K,): the same everywhere.
 
     Hewitt and Liang 2019, section 2: what a probe learns of these labels it has learnt by heart.
     """

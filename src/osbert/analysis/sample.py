@@ -1,4 +1,4 @@
-"""What of the data an analysis reads: a drawn sample of texts and trees, laid out as the model reads them."""
+"""What of the data an analysis reads: a random sample of texts and trees, laid out as the model reads them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CHARACTERS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class TextSample:
-    """Texts that were drawn and laid out; of trees also where the words are.
+    """Texts that were sampled and laid out; of trees also where the words are.
 
-    `read`: how many there were to draw from. `short`: those too short to be read; `cut`: those not read whole.
+    `read`: how many there were to sample from. `short`: those too short to be read; `cut`: those not read whole.
     """
 
     examples: Sequence[Example]
@@ -55,7 +55,7 @@ class TextSample:
 
 
 def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:
-    """Return at most `count` items, drawn at random and in their order, and how many there were (Vitter's algorithm R).
+    """Return at most `count` items, sampled and in their order, and how many there were (Vitter's algorithm R).
 
     >>> draw("abc", 5, np.random.default_rng(0))
     (['a', 'b', 'c'], 3)

@@ -75,7 +75,7 @@ class Analysis:
     """Its place in the report."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with a model's sizes; `seed` is that of all that is drawn."""
+        """Begin with a model's sizes; `seed` is that of all sampling."""
         self.sizes = sizes
         self.seed = seed
 

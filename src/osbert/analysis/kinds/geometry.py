@@ -1,6 +1,6 @@
 """The geometry of the states: how alike random tokens are in each layer, and how alike the layers are.
 
-One token of each text is drawn, since tokens of a text are no independent samples. Anisotropy is the mean cosine of two
+One token of each text is sampled, as those of a text are not independent. Anisotropy is the mean cosine of two
 such tokens (Ethayarajh 2019, section 3.3). Layers are compared by linear CKA (Kornblith et al. 2019) with the unbiased
 estimator of HSIC (Song et al. 2007), which is about 0 for independent states however few tokens there are; the usual
 one is not. Both also after each number of the states was divided by its deviation, since a few large numbers can decide

@@ -43,7 +43,7 @@ BROAD = (
     "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
 )
 STRONG = 0.5
-"""The part of its attention from which on a head is said to look at something."""
+"""The part of its attention from which on a head counts as one that looks at something."""
 
 
 def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
@@ -173,7 +173,7 @@ def _entropy_plot(figures: Sequence[Figure]) -> str:
 
 
 def _values(figures: Sequence[Figure], name: str) -> tuple[Floats, dict[tuple[int, int], str]]:
-    """Return the values (L, H) of a figure, and what is said of each cell."""
+    """Return the values (L, H) of a figure, and the note of each cell."""
     notes = {}
     for one in named(figures, name):
         layer, head = int(one.where["layer"]), int(one.where["head"])

@@ -1,4 +1,4 @@
-"""Which heads are alike: the Jensen-Shannon divergence of their attention, and a map of all heads made of it.
+"""Which heads are alike: the Jensen-Shannon divergence of their attention, and a map of all heads by it.
 
 Clark et al. 2019, section 6: JS(a, b) = H((a + b) / 2) - (H(a) + H(b)) / 2, in nats, here a mean over the tokens of a
 text and then over texts, without smoothing. Its root is a Euclidean distance (Fuglede and Topsoe 2004), so that

@@ -34,7 +34,7 @@ EMBEDDINGS = "embeddings"
 
 
 class _DrawnWords:
-    """At most so many words with their tags and states (L + 1, D), drawn from all that are added."""
+    """At most so many words with their tags and states (L + 1, D), sampled from all that are added."""
 
     def __init__(self, most: int, rng: np.random.Generator) -> None:
         self.most, self.rng, self.seen = most, rng, 0
@@ -68,7 +68,7 @@ class Tags(Analysis):
         }
 
     def add(self, text: TextPass) -> None:
-        """Draw some of a tree's words."""
+        """Sample some of a tree's words."""
         assert text.tree is not None
         tokens = text.tree.tokens / text.tree.tokens.sum(-1, keepdims=True)  # (W, T)
         states = np.array([tokens @ state.float().cpu().numpy() for state in text.states], np.float16)  # (L + 1, W, D)

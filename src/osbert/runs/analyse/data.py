@@ -60,7 +60,7 @@ class AnalysisFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How samples are drawn of files, for one model."""
+    """How files are sampled, for one model."""
 
     packer: Packer
     options: AnalysisOptions
@@ -111,7 +111,7 @@ class Sampling:
     def _parts(
         self, files: AnalysisFiles, problems: Problems, rng: np.random.Generator
     ) -> Iterator[tuple[Part, list[Tree], int]]:
-        """Yield the trees of each part, and how many there were to draw from."""
+        """Yield the trees of each part, and how many there were to sample from."""
         most, parts = self.options.trees, files.parts()
         if parts:
             for part, paths in parts.items():

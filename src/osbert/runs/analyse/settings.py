@@ -1,4 +1,4 @@
-"""The settings of an analysis: how much of the data is read, and what is drawn."""
+"""The settings of an analysis: how much of the data is read, and the seed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from osbert.reading.documents import DocumentOptions
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisOptions:
-    """How much of the data is read, and what is drawn."""
+    """How much of the data is read, and the seed."""
 
     texts: int = 1000
-    """Most texts that are read; of more so many are drawn."""
+    """Most texts that are read; of more so many are sampled."""
     trees: int = 2000
     """Most trees to choose heads on, and most to score them on."""
     length: int = 128
@@ -23,7 +23,7 @@ class AnalysisOptions:
     shortest: int = 8
     """Fewest tokens of a text; shorter ones are left out and counted."""
     seed: int = 0
-    """The seed of all that is drawn: texts, trees, tokens, and the weights of the random encoder."""
+    """The seed of all sampling: texts, trees, tokens, and the weights of the random encoder."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
 
