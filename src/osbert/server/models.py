@@ -92,7 +92,9 @@ class ServerModel:
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
         own = {"call": asdict(self.edge)} if self.edge.is_own else {}
-        return {"name": self.name, "kind": self.edge.kind, **names, "fields": fields, "length": self.length, **own}
+        learnt = {"columns": list(task.request_columns), "range": list(task.number_range)} if task else {}
+        told = {name: values for name, values in learnt.items() if values}
+        return {"name": self.name, "kind": self.edge.kind, **names, "fields": fields, "length": self.length, **told, **own}
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""
