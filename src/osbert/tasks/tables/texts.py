@@ -135,7 +135,8 @@ class TextTask(CutTask):
     @property
     def request_columns(self) -> tuple[str, ...]:
         """Return the columns of the training file."""
-        return tuple(name for name in (self.text, self.pair) if name)
+        columns = tuple(name for name in (self.text, self.pair) if name)
+        return columns if len(columns) == len(self.request_fields) else ()
 
     def value(self, text: str) -> Any:
         """Return the label that a cell stands for; raises ValueError, saying why, when it stands for none."""
