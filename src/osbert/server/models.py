@@ -94,7 +94,15 @@ class ServerModel:
         own = {"call": asdict(self.edge)} if self.edge.is_own else {}
         learnt = {"columns": list(task.request_columns), "range": list(task.number_range)} if task else {}
         told = {name: values for name, values in learnt.items() if values}
-        return {"name": self.name, "kind": self.edge.kind, **names, "fields": fields, "length": self.length, **told, **own}
+        return {
+            "name": self.name,
+            "kind": self.edge.kind,
+            **names,
+            "fields": fields,
+            "length": self.length,
+            **told,
+            **own,
+        }
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""

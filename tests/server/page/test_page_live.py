@@ -41,11 +41,11 @@ def said(page: Page) -> Any:
 
 @pytest.fixture
 def choose(page: Page, pick: Any) -> Callable[..., None]:
-    """Give what chooses a model and looks whether the page says its kind."""
+    """Give what chooses a model and looks whether the page says what it does."""
 
-    def chosen(model: str, kind: str = "classify") -> None:
+    def chosen(model: str, does: str = "Chooses one label") -> None:
         pick(page, model)
-        expect(page.locator("#model-facts")).to_contain_text(kind)
+        expect(page.locator("#model-facts")).to_contain_text(does)
 
     return chosen
 
@@ -76,21 +76,21 @@ def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
     expect(page.get_by_role("region", name="Answer")).to_contain_text("It was read in 2 overlapping windows.")
     expect(page.locator("ol.chips")).to_have_count(2)
 
-    choose("number", "regress")
+    choose("number", "Gives a number · 1 to 5 in training")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("predict", texts=[TEXT], model="number").json()["predictions"]
     expect(said(page)).to_have_text(f"{told['value']:.5g}")
 
-    choose("tagger", "tag · PER, WORK · reads up to 24 pieces")
+    choose("tagger", "Finds entities · PER, WORK · reads up to 24 pieces")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("tag", texts=[TEXT], model="tagger").json()["entities"]
     expect(said(page)).to_contain_text("entit")
     assert told
-    assert page.locator("mark").all_inner_texts() == [f"{one['text']} {one['type']}" for one in told]
+    assert page.locator("mark").all_inner_texts() == [f"{one['text']}\u00a0{one['type']}" for one in told]
 
-    choose("pretrained", "pretraining")
+    choose("pretrained", "Fills in what is missing")
     page.get_by_label("Text", exact=True).fill("the [MASK] film")
     page.keyboard.press("Control+Enter")
     (((best, *_),),) = server.post("fill-mask", texts=["the [MASK] film"], model="pretrained").json()["fills"]
@@ -98,8 +98,8 @@ def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
 
 
 def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
-    choose("reader-of-all", "span")
-    page.get_by_label("Question").fill("the film")
+    choose("reader-of-all", "Finds the answer")
+    page.get_by_label("Question", exact=True).fill("the film")
     page.get_by_label("Paragraph").fill(f"{CHARACTERS} {TEXT}")
     page.keyboard.press("Control+Enter")
     asked = {"question": "the film", "paragraph": f"{CHARACTERS} {TEXT}", "model": "reader-of-all"}
@@ -107,8 +107,8 @@ def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> 
     expect(said(page)).to_have_text(f"{told['text']}, {percent(told['probability'])}")
     assert page.locator("mark").all_inner_texts() == [told["text"]]
 
-    choose("chooser", "choose")
-    page.get_by_label("Context").fill("the actor")
+    choose("chooser", "Picks the choice")
+    page.get_by_label("Context", exact=True).fill("the actor")
     page.get_by_label("Choice 1").fill("plays")
     page.get_by_label("Choice 2").fill("a bad film")
     page.keyboard.press("Control+Enter")
@@ -124,7 +124,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
     texts[10], texts[50] = "a " * 60, ""
     stream = io.StringIO()
     csv.writer(stream).writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
-    page.get_by_role("link", name="A CSV file").click()
+    page.get_by_role("link", name="A file").click()
     file = {"name": "films.csv", "mimeType": "text/csv", "buffer": stream.getvalue().encode()}
     page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
     page.get_by_role("button", name="Classify: 80 rows").click()
@@ -142,7 +142,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
 
 
 def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any, choose: Any) -> None:
-    choose("encoder", "encoder")
+    choose("encoder", "Finds texts that are alike")
     page.get_by_role("link", name="Nearest texts", exact=True).click()
     lines = ["the actor plays", "a bad film", "good", "a film . the film"]
     page.get_by_label("Texts to look through").fill("\n".join(lines))

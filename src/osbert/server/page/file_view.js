@@ -1,28 +1,32 @@
-// A CSV file: a prediction for each of its rows, shown as a table and given back as a CSV.
+// A file of rows: a prediction for each of them, shown as a table and given back in the file's own form.
 
 import { answerAll } from "./batches.js";
 import { Refusal } from "./client.js";
-import { write } from "./csv.js";
+import { encode } from "./csv.js";
 import { counted, element, fill } from "./elements.js";
 import { notice } from "./notice.js";
-import { list, sheet } from "./predictions.js";
+import { list, textOf, written } from "./predictions.js";
+import { sieve } from "./sieve.js";
 import { columnControl, fileControl, rowOf } from "./table_file.js";
 
-const HINT = "A first line with names of columns, then a line for each row; in UTF-8. It stays here: only the texts are sent.";
+const HINT =
+  "CSV with names of columns in the first line, JSON lines, or a JSON array of objects; in UTF-8. " +
+  "It stays here: only the texts are sent.";
 
 /** Return the view {title, section, update}; `update` is called when another model is in use. */
 export function fileView(session) {
-  const title = "A CSV file";
+  const title = "A file";
   const { said, trouble, say, refuse, clear } = notice(session);
   const columns = element("div", {});
   const progress = element("progress", { "aria-label": "Rows that are done", hidden: true });
   const button = element("button", { type: "button", onclick: press, hidden: true });
-  const saved = element("a", { class: "button plain", hidden: true }, "Download the CSV");
+  const saved = element("a", { class: "button plain", hidden: true });
   const buttons = element("div", { class: "row" }, button, saved);
   const chooser = fileControl("File", HINT, opened);
   const card = element("div", { class: "card fields" }, chooser, columns, progress, buttons, trouble);
   const shown = element("div", { class: "shown" });
-  const result = element("section", { class: "card result", "aria-label": "Predictions" }, said, shown);
+  const filters = sieve(refresh);
+  const result = element("section", { class: "card result", "aria-label": "Predictions" }, said, filters.node, shown);
   const none = element("p", { class: "card" }, "This model has no task, so it has nothing to say of rows.");
   const both = element("div", { class: "columns" }, card, result);
   const heading = element("h2", { id: "file-title", tabindex: "-1" }, title);
@@ -57,7 +61,8 @@ export function fileView(session) {
     clear();
     fill(shown, element("p", { class: "hint" }, "The rows and what the model says of them will stand here."));
     progress.hidden = true;
-    keep(null);
+    filters.close();
+    keep();
     button.hidden = !picker || !table.rows.length;
     button.textContent = picker ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
   }
@@ -72,6 +77,7 @@ export function fileView(session) {
     if (!work) return;
     const mine = work;
     const { model, kind, client } = session;
+    filters.close();
     mine.running = new AbortController();
     button.textContent = "Stop";
     progress.hidden = false;
@@ -94,8 +100,8 @@ export function fileView(session) {
   /** Make the rows that the model reads; those that it cannot read are done with before the first is sent. */
   function start() {
     const picked = picker.pick();
-    const short = Object.values(picked).some((column) => Array.isArray(column) && column.length < 2);
-    if (short) {
+    const least = table.rows[0].raw === undefined ? 2 : 1; // of JSON one column may hold a list
+    if (Object.values(picked).some((column) => Array.isArray(column) && column.length < least)) {
       refuse(new Refusal("Tick the columns with the choices, two or more."));
       return;
     }
@@ -110,7 +116,13 @@ export function fileView(session) {
     progress.value = ready;
     progress.textContent = `${ready} of ${work.rows.length}`;
     if (waiting >= 1) say(`The server is busy; ${counted(ready, "row")} done, the next are sent in ${Math.ceil(waiting)} s.`);
-    fill(shown, list(table, work, session.kind));
+    fill(shown, list(table, work, session.kind, filters.passes));
+  }
+
+  /** Show the rows that pass the filters, and offer these for download. */
+  function refresh() {
+    fill(shown, list(table, work, session.kind, filters.passes));
+    keep();
   }
 
   function finish(stopped) {
@@ -124,21 +136,32 @@ export function fileView(session) {
     const shares = `${ready.toLocaleString("en")} of ${counted(work.rows.length, "row")}`;
     said.textContent = all ? `${counted(ready, "row")} done${without}.` : `Stopped: ${shares} done${without}.`;
     button.textContent = all ? "Once more" : "Go on";
-    keep(ready ? write(sheet(table, work, session.kind), table.delimiter) : null);
+    filters.offer(work.done.map((one, place) => (one?.answer === undefined ? null : facetsOf(one.answer, place))));
+    keep();
   }
 
-  /** Offer a text for download, or none. */
-  function keep(text) {
+  function facetsOf(answer, place) {
+    return { ...session.kind.facets(answer, work.rows[place]), text: textOf(table, work, place) };
+  }
+
+  /** Offer the file with what came of its rows for download: all of them, or those that pass the filters. */
+  function keep() {
     if (saved.href) URL.revokeObjectURL(saved.href);
-    saved.hidden = text === null;
-    if (text === null) {
-      saved.removeAttribute("href");
-      return;
-    }
-    const content = table.marked ? `\ufeff${text}` : text;
-    saved.href = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
-    saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted.csv`;
+    saved.removeAttribute("href");
+    saved.hidden = !work || work.running || !work.done.some(Boolean);
+    if (saved.hidden) return;
+    const places = table.rows.map((_, place) => place).filter(filters.passes);
+    const text = written(table, work, session.kind, places);
+    const ending = /\.[^.]*$/.exec(table.name)?.[0] ?? (table.delimiter ? ".csv" : ".json");
+    saved.textContent = filters.isOn() ? `Download ${counted(places.length, "row")}` : `Download the ${nameOf(table)}`;
+    saved.href = URL.createObjectURL(new Blob([encode(table.marked ? `\ufeff${text}` : text, table.encoding)]));
+    saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted${ending}`;
   }
 
-  return { title, section, update };
+  return { title: () => title, section, update };
+}
+
+/** Return what the form of a file is called. */
+function nameOf({ delimiter, isArray }) {
+  return delimiter ? "CSV" : isArray ? "JSON" : "JSON lines";
 }
