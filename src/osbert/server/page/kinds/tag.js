@@ -41,7 +41,7 @@ export function show(entities, row, model) {
     if (isWeighed(entity)) made.style.setProperty("--sure", (entity.probability ** 2).toFixed(3));
     return made;
   };
-  const hint = entities.some(isWeighed) && element("p", { class: "hint" }, "The paler a mark, the less probable.");
+  const hint = entities.some(isWeighed) && element("p", { class: "hint" }, "The fainter a mark, the less probable.");
   return [marked(text, entities, mark), hint, table(entities)];
 }
 
