@@ -63,11 +63,7 @@ def write_demo_report(
             ],
         ),
         Section(heading="Scores", parts=[code(f"$ {command}\n{output}") for command, output in scores.items()]),
-        Section(
-            heading="Predictions",
-            parts=[prediction_table(predictions), paragraph(_about(predictions))],
-            style="td.said { min-width: 14rem; }\n",  # on a phone the table is scrolled, not a word wide
-        ),
+        Section(heading="Predictions", parts=[prediction_table(predictions), paragraph(_about(predictions))]),
         Section(
             heading="Commands", parts=[table((command, f"{spent:.1f}\u00a0s") for command, spent in seconds.items())]
         ),
@@ -129,7 +125,7 @@ def prediction_table(predictions: Iterable[DemoPrediction]) -> str:
             f'<rect width="{100 * probability:.0f}" height="10" fill="var(--c0)"/></svg>'
         )
         cells = "".join(f"<td>{cell}</td>" for cell in (escape(meant), escape(said), f"{bar} {probability:.0%}"))
-        rows.append(f'<tr><td class="said">{escape(text)}</td>{cells}</tr>')
+        rows.append(f'<tr><td class="long">{escape(text)}</td>{cells}</tr>')
     head = "".join(f"<th>{cell}</th>" for cell in ("text", "meant", "predicted", "probability"))
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
