@@ -24,6 +24,8 @@ PRETRAINED = Edge(kind="pretraining", call="fill-mask")
 """How one with a masked-LM head is served."""
 EMBED = "embed"
 """The call that every model answers."""
+ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
+"""The call that reads an annotation tool's records, and the calls of the models that answer it."""
 
 
 def kinds() -> list[str]:
@@ -106,7 +108,7 @@ class ServerModel:
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""
-        return call in (EMBED, self.edge.call)
+        return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.

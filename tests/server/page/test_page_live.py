@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,35 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
     for place, one in zip(whole, told):
         assert rows[place]["prediction"] == one["label"]
         assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
+
+
+def test_records_of_an_annotation_tool_go_back_with_suggestions(page: Page, server: Any, choose: Any) -> None:
+    records = [
+        {"id": 1, "text": f"{CHARACTERS} {TEXT}", "label": []},
+        {"id": 2, "text": "the actor", "label": [[4, 9, "PER"]]},
+        {"id": 3, "text": "a poor film", "label": []},
+    ]
+    choose("tagger", "Finds entities")
+    page.get_by_role("link", name="A file").click()
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    file = {"name": "films.jsonl", "mimeType": "application/json", "buffer": lines.encode()}
+    page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
+    expect(said(page)).to_have_text("films.jsonl has 3 records of doccano.")
+    page.get_by_role("button", name="Find entities: 3 rows").click()
+    expect(said(page)).to_have_text("3 rows done.")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the JSON lines").click()
+    found = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
+    asked = server.post("annotate", records=records, model="tagger").json()
+    assert asked["form"] == "doccano" and asked["texts"] == [record["text"] for record in records]
+    assert found == asked["records"]
+    told = server.post("tag", texts=asked["texts"], model="tagger").json()["entities"]
+    assert [one["entities"] for one in asked["predictions"]] == told
+    assert found[1]["label"] == records[1]["label"]  # what people have marked stays
+    assert [span[2] for span in found[0]["label"]] == [one["type"] for one in told[0]]
+    for name, row in (("records", {"text": "a"}), ("records[1]", {"id": 4, "label": [[0, 1, "PER"]]})):
+        refused = server.post("annotate", records=[records[1], row][name == "records" :], model="tagger")
+        assert refused.status_code == 422 and refused.json()["error"]["field"] == name
 
 
 def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any, choose: Any) -> None:

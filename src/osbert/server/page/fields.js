@@ -35,6 +35,11 @@ export function answers(reply) {
   return reply.predictions;
 }
 
+/** Return the answer that a prediction of /v1/annotate is. */
+export function ofPrediction(prediction) {
+  return prediction;
+}
+
 /** Return the texts of rows as the server reads them: a text each, or a list where several are read together. */
 export function texts(rows, model) {
   const names = textFields(model).map((field) => field.name);

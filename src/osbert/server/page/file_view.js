@@ -1,5 +1,6 @@
 // A file of rows: a prediction for each of them, shown as a table and given back in the file's own form.
 
+import { annotated } from "./annotated.js";
 import { answerAll } from "./batches.js";
 import { Refusal } from "./client.js";
 import { encode } from "./csv.js";
@@ -11,7 +12,9 @@ import { columnControl, fileControl, rowOf } from "./table_file.js";
 
 const HINT =
   "CSV with names of columns in the first line, JSON lines, or a JSON array of objects; in UTF-8. " +
-  "It stays here: only the texts are sent.";
+  "It stays here: only the texts are sent, and the records of annotation tools.";
+
+const TOLD = "The text of each record is read, and what the model says is written where the tool has a place for it.";
 
 /** Return the view {title, section, update}; `update` is called when another model is in use. */
 export function fileView(session) {
@@ -33,6 +36,7 @@ export function fileView(session) {
   const section = element("section", { id: "file", "aria-labelledby": heading.id }, heading, both, none);
   let table = null;
   let picker = null;
+  let tool = null; // {title, kind} of an annotation tool's file
   let work = null; // {rows, done, running: AbortController | null}
 
   function update() {
@@ -41,18 +45,35 @@ export function fileView(session) {
     draw();
   }
 
-  function opened(read, error) {
+  async function opened(read, error) {
     table = read;
-    draw();
+    await draw();
     if (error) refuse(error);
-    else if (table) say(`${table.name} has ${counted(table.rows.length, "row")} and ${counted(table.header.length, "column")}.`);
+    else if (read && read === table) say(`${table.name} has ${tool ? `${counted(table.rows.length, "record")} of ${tool.title}` : sizes()}.`);
+  }
+
+  function sizes() {
+    return `${counted(table.rows.length, "row")} and ${counted(table.header.length, "column")}`;
   }
 
   /** Show the columns of a new file, or for a new model; what was done before is dropped. */
-  function draw() {
-    picker = table && session.kind?.action ? columnControl(table, session.kind.fields(session.model), reset) : null;
-    fill(columns, picker?.node);
+  async function draw() {
+    const [mine, { kind, model }] = [table, session];
+    tool = picker = null;
+    fill(columns);
     reset();
+    if (!table || !kind?.action) return;
+    const found = await annotated(table, session).catch(refuse);
+    if (table !== mine || session.model !== model) return;
+    tool = found ?? null;
+    picker = tool ? null : columnControl(table, kind.fields(model), reset);
+    fill(columns, tool ? element("p", { class: "hint" }, TOLD) : picker.node);
+    reset();
+  }
+
+  /** Return the kind that reads the rows: the model's, or for whole records. */
+  function reader() {
+    return tool?.kind ?? session.kind;
   }
 
   function reset() {
@@ -63,8 +84,8 @@ export function fileView(session) {
     progress.hidden = true;
     filters.close();
     keep();
-    button.hidden = !picker || !table.rows.length;
-    button.textContent = picker ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
+    button.hidden = !(picker || tool) || !table.rows.length;
+    button.textContent = picker || tool ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
   }
 
   function press() {
@@ -76,7 +97,8 @@ export function fileView(session) {
     if (!work || work.done.every(Boolean)) start();
     if (!work) return;
     const mine = work;
-    const { model, kind, client } = session;
+    const { model, client } = session;
+    const kind = reader();
     filters.close();
     mine.running = new AbortController();
     button.textContent = "Stop";
@@ -99,6 +121,11 @@ export function fileView(session) {
 
   /** Make the rows that the model reads; those that it cannot read are done with before the first is sent. */
   function start() {
+    if (tool) {
+      work = { rows: table.rows.map(({ raw }) => JSON.parse(raw)), done: table.rows.map(() => undefined), running: null };
+      follow(0);
+      return;
+    }
     const picked = picker.pick();
     const least = table.rows[0].raw === undefined ? 2 : 1; // of JSON one column may hold a list
     if (Object.values(picked).some((column) => Array.isArray(column) && column.length < least)) {
@@ -116,12 +143,12 @@ export function fileView(session) {
     progress.value = ready;
     progress.textContent = `${ready} of ${work.rows.length}`;
     if (waiting >= 1) say(`The server is busy; ${counted(ready, "row")} done, the next are sent in ${Math.ceil(waiting)} s.`);
-    fill(shown, list(table, work, session.kind, filters.passes));
+    fill(shown, list(table, work, reader(), filters.passes));
   }
 
   /** Show the rows that pass the filters, and offer these for download. */
   function refresh() {
-    fill(shown, list(table, work, session.kind, filters.passes));
+    fill(shown, list(table, work, reader(), filters.passes));
     keep();
   }
 
@@ -141,7 +168,7 @@ export function fileView(session) {
   }
 
   function facetsOf(answer, place) {
-    return { ...session.kind.facets(answer, work.rows[place]), text: textOf(table, work, place) };
+    return { ...reader().facets(answer, work.rows[place]), text: textOf(table, work, reader(), place) };
   }
 
   /** Offer the file with what came of its rows for download: all of them, or those that pass the filters. */
@@ -151,7 +178,7 @@ export function fileView(session) {
     saved.hidden = !work || work.running || !work.done.some(Boolean);
     if (saved.hidden) return;
     const places = table.rows.map((_, place) => place).filter(filters.passes);
-    const text = written(table, work, session.kind, places);
+    const text = written(table, work, reader(), places);
     const ending = /\.[^.]*$/.exec(table.name)?.[0] ?? (table.delimiter ? ".csv" : ".json");
     saved.textContent = filters.isOn() ? `Download ${counted(places.length, "row")}` : `Download the ${nameOf(table)}`;
     saved.href = URL.createObjectURL(new Blob([encode(table.marked ? `\ufeff${text}` : text, table.encoding)]));

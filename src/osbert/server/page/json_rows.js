@@ -23,9 +23,12 @@ export function read(text) {
   return { header, isArray, rows: rows.map(({ line, raw, values }) => ({ line, raw, cells: header.map((name) => cell(values[name])) })) };
 }
 
-/** Return rows [{raw, fields}] as the file that they came from: the objects as they stood, then the fields. */
+/** Return rows [{raw, fields}] as the file that they came from: the objects as they stood, then the fields.
+ *
+ * A row with a `whole` object is that one.
+ */
 export function write(rows, isArray) {
-  const objects = rows.map(({ raw, fields }) => extended(raw, fields));
+  const objects = rows.map(({ raw, fields, whole }) => (whole ? JSON.stringify(whole) : extended(raw, fields)));
   return isArray ? `[\n${objects.join(",\n")}\n]\n` : objects.map((object) => `${object}\n`).join("");
 }
 

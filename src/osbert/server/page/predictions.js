@@ -35,11 +35,14 @@ function asJson({ header, rows, isArray }, { rows: asked, done }, kind, places) 
     return done[place].error ? { error: done[place].error } : kind.record(done[place].answer, asked[place]);
   };
   const named = (values) => Object.fromEntries(free(Object.keys(values), header).map((name, at) => [name, Object.values(values)[at]]));
-  return writeJson(places.map((place) => ({ raw: rows[place].raw, fields: named(fields(place)) })), isArray);
+  const whole = (place) => done[place]?.answer && kind.whole?.(done[place].answer);
+  const made = (place) => ({ raw: rows[place].raw, whole: whole(place), fields: whole(place) ? {} : named(fields(place)) });
+  return writeJson(places.map(made), isArray);
 }
 
 /** Return the text of a row as it was asked, or as it stands in the file where it could not be. */
-export function textOf({ rows }, { rows: asked }, place) {
+export function textOf({ rows }, { rows: asked, done }, kind, place) {
+  if (kind.textOf) return done[place]?.answer ? kind.textOf(done[place].answer) : rows[place].raw;
   return (asked[place] ? Object.values(asked[place]).flat() : rows[place].cells.flat()).join(" · ");
 }
 
@@ -48,7 +51,7 @@ export function list(table, work, kind, passes) {
   const places = table.rows.map((_, place) => place).filter((place) => work.done[place]);
   const failed = places.filter((place) => work.done[place].error);
   const answered = places.filter((place) => !work.done[place].error && passes(place));
-  return [errors(table, work, failed), answers(table, work, kind, answered)];
+  return [errors(table, work, kind, failed), answers(table, work, kind, answered)];
 }
 
 function unit({ isArray }) {
@@ -56,14 +59,14 @@ function unit({ isArray }) {
 }
 
 /** Return the list of rows without an answer, each with its whole line; null where there are none. */
-function errors(table, work, places) {
+function errors(table, work, kind, places) {
   if (!places.length) return null;
   const made = places.slice(0, SHOWN).map((place) =>
     element(
       "li",
       {},
       element("p", { class: "wrong" }, `${unit(table)} ${table.rows[place].line.toLocaleString("en")}: ${work.done[place].error}`),
-      element("p", { class: "whole", dir: "auto" }, textOf(table, work, place)),
+      element("p", { class: "whole", dir: "auto" }, textOf(table, work, kind, place)),
     ),
   );
   const caption = element("p", { class: "caption" }, captioned("Without an answer", places));
@@ -83,7 +86,7 @@ function answers(table, work, kind, places) {
       "tr",
       {},
       element("th", { scope: "row", class: "number" }, table.rows[place].line),
-      element("td", { dir: "auto" }, element("div", { class: "cut" }, textOf(table, work, place))),
+      element("td", { dir: "auto" }, element("div", { class: "cut" }, textOf(table, work, kind, place))),
       element("td", { dir: "auto", class: "right" }, kind.said(work.done[place].answer, work.rows[place])),
     );
   const head = [unit(table), "Text", "Answer"].map((title, place) => element("th", { scope: "col", class: place === 0 && "number" }, title));

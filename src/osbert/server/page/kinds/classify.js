@@ -2,7 +2,7 @@
 
 import { bars, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
-export { answers, heading, request, size, textFields as fields } from "../fields.js";
+export { answers, heading, ofPrediction, request, size, textFields as fields } from "../fields.js";
 
 export const action = "Classify";
 export const does = "Chooses one label";

@@ -22,6 +22,11 @@ export function answers(reply) {
   return reply.entities;
 }
 
+/** Return the answer that a prediction of /v1/annotate is. */
+export function ofPrediction(prediction) {
+  return prediction.entities;
+}
+
 /** Return the types of entities among the labels of tokens, such as B-PER. */
 export function named(labels) {
   return [...new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BIESLUM]-/, "")))];
