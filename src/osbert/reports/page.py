@@ -35,7 +35,7 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; overflow-wrap
   font-variant-numeric: tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid
   var(--grid); overflow-wrap: normal; }
 .wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; }
-.long { min-width: 11rem; } th { vertical-align: bottom; }
+.long { min-width: min(70vw, 17rem); } th { vertical-align: bottom; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .4rem 1.6rem; }
 figure.plot { margin: .5rem 0; max-width: 480px; } figure.plot svg { width: 100%; height: auto; display: block; }
 figcaption { font-size: .88rem; line-height: 1.35; margin-bottom: .3rem; }
