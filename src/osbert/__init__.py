@@ -4,6 +4,7 @@ from osbert.api.models import compare, embed, evaluate, export, load, predict
 from osbert.api.training import (
     adapt,
     build_corpus,
+    distil,
     extend_tokenizer,
     finetune,
     finetune_glue,
@@ -17,6 +18,7 @@ __all__ = [
     "adapt",
     "build_corpus",
     "compare",
+    "distil",
     "embed",
     "evaluate",
     "export",

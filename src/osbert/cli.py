@@ -29,6 +29,7 @@ VERBS = {
     "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
+    "distil": "Teach a smaller encoder what a fine-tuned run does.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",

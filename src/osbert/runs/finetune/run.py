@@ -72,7 +72,7 @@ class FinetuneTrainer:
         self.start = model.source.path
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
-        self.learner.weights = {language: settings.auxiliary} if model.language else {}
+        self.learner.weights = rows.weights | ({language: settings.auxiliary} if model.language else {})
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         contrastive = settings.few_shot not in ("none", "linear")
