@@ -10,7 +10,7 @@ of the training. The teacher is MODEL fine-tuned with osbert's defaults, and all
 
 Sides: "teacher"; "int8", its export; settings of `osbert distil` joined by "+", of which "texts" gives the unlabelled
 rows and "student=small" an encoder of 4 layers of 256 with the teacher's vocabulary: --small, or random weights.
-"labels" in front of them fine-tunes the same student without the teacher.
+"labels" in front of them fine-tunes the same student without the teacher; "int8" behind them exports the student.
 
 Score: accuracy, or entities' F1, on at most --dev development rows, with the 95% interval by the bootstrap. Rows a
 second: predictions for the first --timed of these rows, the best of three, on as many threads as OMP_NUM_THREADS says;
@@ -136,20 +136,25 @@ class Bench:
 
     def made(self) -> Path:
         """Return the folder of the side's model."""
-        kind, data, texts = self.splits()
-        side, teacher, wanted = self.wanted.side, self.teacher, self.wanted
-        out = self.options.runs / "side"
-        if side == "teacher":
-            return teacher
+        names = self.wanted.side.split("+")
+        float32 = [name for name in names if name != "int8"]
+        folder = self.teacher if float32 in ([], ["teacher"]) else self.student(float32)
+        if float32 == names:
+            return folder
+        out = self.options.runs / "int8"
         shutil.rmtree(out, ignore_errors=True)
-        if side == "int8":
-            osbert.export(teacher, out=out, int8=True, unchecked=True)
-            return out
-        parts = [part.partition("=") for part in side.split("+")]
-        settings: dict[str, Any] = {name: json.loads(value) for name, _, value in parts if value and name != "student"}
-        names = {name for name, _, value in parts if not value}
-        settings |= {"seed": wanted.seed}
-        if "student" in (name for name, *_ in parts):
+        osbert.export(folder, out=out, int8=True, unchecked=True)
+        return out
+
+    def student(self, names: Sequence[str]) -> Path:
+        """Return the folder of a student, taught unless it is there."""
+        kind, data, texts = self.splits()
+        teacher = self.teacher
+        out = self.options.runs / "-".join(map(str, (*self.wanted.teaching, *names))).replace("=", "-")
+        parts = dict(part.split("=") for part in names if "=" in part)
+        settings: dict[str, Any] = {name: json.loads(value) for name, value in parts.items() if name != "student"}
+        settings |= {"seed": self.wanted.seed}
+        if "student" in parts:
             settings["student"] = self.small()
         if "labels" in names:
             model = settings.pop("student", None) or self.cut(settings.pop("layers"))

@@ -18,6 +18,7 @@ osbert.__version__
 osbert.adapt
 osbert.build_corpus
 osbert.compare
+osbert.distil
 osbert.embed
 osbert.evaluate
 osbert.export

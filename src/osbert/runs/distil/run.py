@@ -128,10 +128,10 @@ def _check(request: DistilRequest, settings: DistilSettings) -> None:
 
 def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
     """Return the teacher's task for other data, its columns by name. Raises UserError where there are none."""
-    given: dict[str, Any] = settings.file.given(task)
-    given |= {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
     place = Path(data) if isinstance(data, str | Path) else tables(data)
-    return task.source.moved(place, given).source.resolved()
+    moved = task.source.moved(place, settings.file.given(task))
+    own = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
+    return moved.source.passed_on(dataclasses.replace(moved, **own)).source.resolved()
 
 
 def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
