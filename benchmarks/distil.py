@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 import osbert
-from osbert.evaluation.intervals import score_interval
+from osbert.evaluation.intervals import score_intervals
 from osbert.inference.engine import Engine
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
@@ -196,7 +196,7 @@ class Bench:
         _, data, _ = self.splits()
         _, records = load(task.source.moved(tables_of(data), {}), ("dev",), fit=False)
         found = engine.predict_records(records["dev"])
-        interval = score_interval(task, found, records["dev"])
+        interval = score_intervals(task, found, records["dev"]).get(task.criterion)
         timed = records["dev"][: self.options.timed]
         theirs, own = speed(teacher, timed), speed(engine, timed)
         weights = [path for name in ("model.safetensors", "model.onnx*") for path in folder.glob(name)]

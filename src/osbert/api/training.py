@@ -267,7 +267,7 @@ def distil(
     setting.
 
     >>> import osbert
-    >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", epochs=4, learning_rate=1e-2)
+    >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", batch=8, learning_rate=1e-2)
     >>> run.teacher["accuracy"], [prediction.value for prediction in run.predict(["a good film", "bad"])]
     (1.0, ['pos', 'neg'])
     """
