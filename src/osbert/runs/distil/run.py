@@ -172,7 +172,6 @@ def _countable(records: Mapping[str, Sequence[Record]]) -> list[Record]:
 
 def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: Collection[str]) -> FinetunePlan:
     """Return the settings of the student's training; `names`: those that are given."""
-    few = frozenset((*LENGTH, "optimizer.learning_rate")) - {*names}
     return FinetunePlan(
         tasks=(task,),
         paths=(name_of(task),),
@@ -182,7 +181,7 @@ def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: C
         optimizer=settings.optimizer,
         scores=settings.scores,
         comparison=Comparison(),
-        open=frozenset() if settings.defaults.settings == "paper" else few,
+        open=frozenset() if settings.defaults.settings == "paper" else frozenset(LENGTH) - {*names},
         opening=settings.opening,
     )
 

@@ -52,12 +52,20 @@ class LessonSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistilOptimizer(FinetuneOptimizer):
+    """AdamW, at the learning rate of a student: one with layers left out has more to mend than a whole encoder."""
+
+    learning_rate: float = 1e-4
+    """Learning rate at its peak, after the warm-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DistilOptions:
     """The settings of a distillation, by table, as the command line has them."""
 
     distil: LessonSettings
     training: FinetuneSettings
-    optimizer: FinetuneOptimizer
+    optimizer: DistilOptimizer
     scores: ScoreSettings
     defaults: Defaults
     file: LabelledOptions
