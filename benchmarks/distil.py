@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=400)
     parser.add_argument(
         "--sides",
-        default="teacher,int8,labels+layers=3+learning_rate=1e-4,layers=3,layers=3+int8,layers=3+states=0,layers=3+texts,"
+        default="teacher,int8,labels+layers=3+learning_rate=1e-4,layers=3,layers=3+int8,layers=3+states=1,layers=3+texts,"
         "student=small,student=small+texts",
     )
     parser.add_argument("--out", type=Path, required=True)

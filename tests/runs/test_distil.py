@@ -82,7 +82,7 @@ def test_every_kind_is_taught(folder: Path, kind: str) -> None:
         data.write_text(json.dumps(squad(*[answers(("good play", 21)), answers(("bad film", 34))] * 6)))
         (folder / "dev.json").write_text(data.read_text())
     more = {"dev": folder / "dev.json"} if kind == "reader" else {}
-    run, steps = taught(big, folder / f"small-{kind}", data=data, epochs=4, soft=1.0, **more)
+    run, steps = taught(big, folder / f"small-{kind}", data=data, epochs=4, soft=1.0, states=1, **more)
     assert sum(step["soft.loss"] for step in steps[-3:]) < 2 * steps[0]["soft.loss"]
     assert steps[-1]["states.loss"] < steps[0]["states.loss"]
     model = osbert.load(run.folder)
@@ -137,7 +137,7 @@ def test_a_student_may_have_a_vocabulary_of_its_own(teacher: Path, folder: Path)
 
 def test_a_narrower_student_of_the_same_vocabulary_learns_states(teacher: Path, folder: Path) -> None:
     narrow = write_run(folder / "narrow", None, width=8, layers=2)
-    run, steps = taught(teacher, folder / "narrower", student=narrow, epochs=4)
+    run, steps = taught(teacher, folder / "narrower", student=narrow, epochs=4, states=1)
     assert steps[-1]["states.loss"] < steps[0]["states.loss"]
     assert not [name for name in read_file(run.folder / "model.safetensors") if "map" in name]
 
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     teacher: Path, folder: Path, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("osbert.runs.distil.rows.TOGETHER", 4)
-    calm, _ = taught(teacher, folder / "calm", dropout=0.1, epochs=3)  # a finished one is not trained again
+    calm, _ = taught(teacher, folder / "calm", dropout=0.1, epochs=3, states=1)  # a finished one is not trained again
 
     def watch(event: object) -> None:
         if isinstance(event, Progress) and event.step == stop:
@@ -155,10 +155,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
     out = tmp_path / "killed"
     with pytest.raises(Killed):
-        taught(teacher, out, dropout=0.1, epochs=3, checkpoint_every=2, watch=watch)
+        taught(teacher, out, dropout=0.1, epochs=3, states=1, checkpoint_every=2, watch=watch)
     kept = (out / OUTPUTS).read_bytes()
     (out / OUTPUTS).write_bytes(kept[:50])  # as if the kill had come while they were written
-    killed, _ = taught(teacher, out, dropout=0.1, epochs=3, checkpoint_every=2)
+    killed, _ = taught(teacher, out, dropout=0.1, epochs=3, states=1, checkpoint_every=2)
     assert weights(killed.folder) == weights(calm.folder)
     assert killed.facts["best"]["metrics"] == calm.facts["best"]["metrics"]
 

@@ -20,7 +20,7 @@ from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.distil.rows import Lessons, TaughtRows
 from osbert.runs.distil.settings import DistilSettings
-from osbert.runs.distil.student import fitting, read_student
+from osbert.runs.distil.student import check_student, read_student
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_defaults
@@ -89,7 +89,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         plan = _plan(request, task, settings, names)
         plan = fill_defaults(plan, [_countable(records)], out, watch)
         model, what = read_student(plan, teacher, lessons)
-        lessons = fitting(lessons, model, teacher, states_given="distil.states" in names)
+        check_student(model, teacher, lessons)
         table = recipe.as_table(lessons) | {"teacher": str(teacher.path), "weights": teacher.weights}
         plan = dataclasses.replace(plan, further={"distil": table})
         scores = teacher.score(task, records["dev"])

@@ -25,9 +25,9 @@ class LessonSettings:
     temperature: float = 2.0
     """What the outputs of both are divided by before they are compared (Hinton et al. 2015): the higher, the more the
     student learns of the answers that the teacher thinks unlikely."""
-    states: float = 1.0
-    """Weight of 1 - the cosine of the last layer's states and the teacher's (Sanh et al. 2019); 0 for none, which is
-    faster. None for a student with a vocabulary of its own."""
+    states: float = 0.0
+    """Weight of 1 - the cosine of the last layer's states and the teacher's (Sanh et al. 2019), such as 1, for which
+    the teacher works in each step; 0 for none. Not for a student with a vocabulary of its own."""
     dev: str = ""
     """The file with the development rows, in place of those in the data."""
     length: int = 0

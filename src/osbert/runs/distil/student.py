@@ -39,24 +39,16 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
     return dataclasses.replace(model, backbone=backbone), f"layers {chosen} of the teacher's {layers}"
 
 
-def fitting(
-    settings: LessonSettings, student: StartingModel, teacher: TeacherRun, *, states_given: bool
-) -> LessonSettings:
-    """Return the settings of the lessons that a student can have: without `states` if it reads other pieces.
-
-    Raises UserError where `states_given`, and where the outputs belong to the pieces, too.
-    """
+def check_student(student: StartingModel, teacher: TeacherRun, settings: LessonSettings) -> None:
+    """Raise UserError where a student reads other pieces than the teacher, and is to learn what belongs to pieces."""
     if student.tokenizer.fingerprint == teacher.tokenizer.fingerprint:
-        return settings
+        return
     problems = Problems(heading=f"{student.source} has another vocabulary than the teacher {teacher.path}")
     if teacher.task.per_token:
         problems.add(
             f"{teacher.task.name} is taught piece by piece: take a --student with the teacher's, or --layers.",
             code="mismatched-tokenizer",
         )
-    if states_given and settings.states:
+    if settings.states:
         problems.add("States belong to pieces: leave --states out.", code="options-exclude-each-other")
-    if not settings.soft:
-        problems.add("The outputs alone can be learnt: give --soft above 0.", code="invalid-value")
     problems.stop_if_any()
-    return dataclasses.replace(settings, states=0.0)
