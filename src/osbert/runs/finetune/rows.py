@@ -116,8 +116,8 @@ class TaskRows:
             **more,
         )
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the stream of steps."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> RecordLoader:
+        """Return the stream of steps; `whole`: each is one pass, also where the task does not need it."""
         task = self.task
         return RecordLoader(
             self.targeted,
@@ -125,7 +125,7 @@ class TaskRows:
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
-            whole=task.batching == "step",
+            whole=whole or task.batching == "step",
         )
 
     @property
@@ -269,10 +269,11 @@ class FinetuneRows:
         """Return the weights of the losses that are not 1, by the names of their heads."""
         return {name: weight for rows in self.tasks for name, weight in rows.weights.items()}
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
-        """Return the stream of steps, each of one task."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> EpochLoader:
+        """Return the stream of steps, each of one task and, if `whole`, one pass."""
         loaders = {
-            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
+            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed, whole=whole)
+            for rows in self.tasks
         }
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 
