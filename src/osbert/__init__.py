@@ -4,6 +4,7 @@ from osbert.api.models import analyse, compare, embed, evaluate, export, load, p
 from osbert.api.training import (
     adapt,
     build_corpus,
+    distil,
     extend_tokenizer,
     finetune,
     finetune_glue,
@@ -19,6 +20,7 @@ __all__ = [
     "analyse",
     "build_corpus",
     "compare",
+    "distil",
     "embed",
     "evaluate",
     "export",

@@ -31,6 +31,7 @@ VERBS = {
     "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
+    "distil": "Teach a smaller encoder what a fine-tuned run does.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
     "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
