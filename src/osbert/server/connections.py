@@ -95,8 +95,8 @@ class Room:
         self.silent.pop(connection, None)
 
     def has_arrivals(self) -> bool:
-        """Return whether a connection has bytes that the event loop has not read yet."""
-        return any(connection.has_arrived() for connection in self.open)
+        """Return whether requests are on their way: bytes of one, or a connection that has not sent its first yet."""
+        return any(connection.cycle is None or connection.has_begun() for connection in self.open)
 
     def say(self, line: str) -> None:
         """Write a line to the log, at most once a minute."""
@@ -199,6 +199,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             return any(fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4)))
         except OSError:
             return False
+
+    def has_begun(self) -> bool:
+        """Return whether a part of the next request is here."""
+        return bool(self.conn.trailing_data[0]) or self.has_arrived()
 
     def cut(self) -> None:
         """Close the connection at once, even during a response.
