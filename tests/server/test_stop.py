@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from osbert.server import run
+from osbert.server import connections, run
 from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
@@ -19,6 +19,9 @@ from osbert.server.pool import WorkerPool
 from osbert.server.wire import Orders
 
 READY = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HALF = 1 << 18
+POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+POST += b"Content-Length: %d\r\n\r\n" % (2 * HALF)
 ADDRESS = run.Address(port=0, keys=Keys())
 
 
@@ -104,3 +107,25 @@ def test_who_comes_after_that_is_refused(door: socket.socket) -> None:
         late.start()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=20)
+
+
+@pytest.mark.parametrize("head", [POST, b"nonsense\r\n\r\n"])
+def test_a_refusal_reaches_a_client_that_is_still_sending(server: Stoppable, door: socket.socket, head: bytes) -> None:
+    """A socket that is closed with unread bytes resets the connection, and the refusal may be lost."""
+    server.service.stop()
+    with connect(door) as client:
+        client.sendall(head + bytes(HALF))
+        assert client.recv(1 << 16)[:12] in (b"HTTP/1.1 503", b"HTTP/1.1 400")
+        time.sleep(0.1)
+        client.sendall(bytes(HALF))
+        while client.recv(1 << 16):  # raises ConnectionResetError at a reset
+            pass
+
+
+def test_who_sends_on_and_on_is_closed(server: Stoppable, door: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LINGER", 0.1)
+    with connect(door) as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            while True:
+                client.sendall(bytes(HALF))
