@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import Score
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
@@ -185,6 +187,11 @@ class FinetuneTrainer:
     def predictions(self) -> Sequence[Prediction]:
         """Return the predictions of the best epoch for the development rows, once the run is finished."""
         return self.scored.predictions if self.scored else ()
+
+    @cached_property
+    def intervals(self) -> list[dict[str, ScoreInterval]]:
+        """Return the intervals of each task's metrics, once the run is finished."""
+        return self.rows.intervals(self.predictions)
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""

@@ -26,7 +26,7 @@ from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.warnings import deduplicated
-from osbert.runs.study.report import folds_report
+from osbert.runs.study.report import CROSS_VALIDATED, study_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
 from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
@@ -193,7 +193,9 @@ def finish(plan: FinetunePlan, folder: RunFolder, whole: TrialResult, folds: Seq
     own = whole.trial.folder
     kept = {"comparison": plan.comparison.table()}
     adopt(own, folder, recipe.read(own / RECIPE) | kept)
-    folds_report(folder.folder, name=plan.name, criterion=plan.task.criterion, results=folds, whole=whole)
+    study_report(
+        folder.folder, CROSS_VALIDATED, name=plan.name, criterion=plan.task.criterion, results=folds, kept=whole
+    )
     figures = {
         name: {
             "mean": one.mean,
