@@ -104,8 +104,8 @@ class TaskRows:
             remarks=[*record_remarks(task, records)],
         )
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the stream of steps."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> RecordLoader:
+        """Return the stream of steps; `whole`: each is one pass, also where the task does not need it."""
         task = self.task
         return RecordLoader(
             EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
@@ -113,7 +113,7 @@ class TaskRows:
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
-            whole=task.batching == "step",
+            whole=whole or task.batching == "step",
         )
 
     def batches(self) -> list[Batch]:
@@ -238,10 +238,11 @@ class FinetuneRows:
         """Return fresh heads by the tasks' names."""
         return {rows.task.name: rows.task.head(backbone) for rows in self.tasks}
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
-        """Return the stream of steps, each of one task."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> EpochLoader:
+        """Return the stream of steps, each of one task and, if `whole`, one pass."""
         loaders = {
-            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
+            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed, whole=whole)
+            for rows in self.tasks
         }
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 

@@ -75,9 +75,11 @@ class FinetuneTrainer:
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
-        self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
-        training = settings.training(self.loader.steps_per_epoch)
         contrastive = settings.few_shot not in ("none", "linear")
+        self.loader = rows.loader(
+            batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed, whole=contrastive
+        )
+        training = settings.training(self.loader.steps_per_epoch)
         trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
