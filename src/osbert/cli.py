@@ -32,6 +32,7 @@ VERBS = {
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
+    "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",
     "serve": "Answer over HTTP with fine-tuned runs and encoders.",
