@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from osbert.errors import UserError
+from osbert.server.calls.annotate import AnnotateCall
 from osbert.server.calls.answer import AnswerCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
@@ -20,6 +21,7 @@ CALLS: Mapping[str, Call] = {
     "fill-mask": FillCall(),
     "answer": AnswerCall(),
     "tag": TagCall(),
+    "annotate": AnnotateCall(),
 }
 """osbert's own calls."""
 
