@@ -195,6 +195,10 @@ def test_several_queries_files_of_them_and_vectors_give_the_same(
         osbert.search(path, np.ones((1, 3)))
     with refusal("not-finite"):
         osbert.search(path, np.full((1, 16), np.nan))
+    with refusal("invalid-value", "16"):
+        osbert.search(path, np.array([["text"] * 16]))
+    query = np.arange(16)[None] * 40.0  # squares that do not fit into float16
+    assert osbert.search(path, query.astype(np.float16)) == osbert.search(path, query)
 
 
 def test_hybrid_search_finds_words(encoder: Path, lines: Path, tmp_path: Path) -> None:
@@ -236,6 +240,12 @@ def test_faiss_finds_what_the_comparison_of_all_finds(encoder: Path, lines: Path
             [one.line for one in query.nearest] for query in exact
         ]
     written = index_path(path).stat().st_mtime_ns
+    for queries, code in ((np.ones((1, 5)), "damaged-file"), (np.full((1, 16), np.nan), "not-finite")):
+        with refusal(code):
+            osbert.search(path, queries, backend="faiss")
+    index_path(path).write_bytes(b"damaged")
+    (found,) = osbert.search(path, "bad", top=1, backend="faiss")
+    assert found.nearest[0].line == exact[0].nearest[0].line
     lines.write_text("film\nbad\ngood\n")
     embed(encoder, lines, out=path)
     (found,) = osbert.search(path, "bad", top=1, backend="faiss")

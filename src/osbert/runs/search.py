@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,11 +135,10 @@ def search(
     if isinstance(queries, np.ndarray):
         if request.options.hybrid:
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
-        return [
-            found
-            for first in range(0, len(queries), QUERIES)
-            for found in _found(opened, queries[first : first + QUERIES], [], request.options, watch)
-        ]
+        finder = _Finder(opened, request.options, watch)
+        vectors = _numbers(queries)
+        blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
+        return [found for block in blocks for found in finder.find(block, [])]
     columns = opened.settings["columns"]
     if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
         kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
@@ -197,45 +197,69 @@ def _searched(
 ) -> Iterator[Neighbourhood]:
     """Yield what is nearest to each query, embedded some at a time."""
     embedder = request.embedder(opened)
+    finder = _Finder(opened, request.options, watch)
     while window := list(islice(queries, QUERIES)):
         groups = [embedder.sequences(texts, place) for place, texts in enumerate(window)]
-        found = _found(opened, embedder.vectors(groups), window, request.options, watch)
+        found = finder.find(embedder.vectors(groups), window)
         for group, one in zip(groups, found, strict=True):
             unread = sum(example.truncated for example in group)
             yield Neighbourhood(query=one.query, nearest=one.nearest, unread=unread, length=embedder.packer.length)
 
 
-def _found(
-    opened: VectorFile, vectors: NDArray[np.floating], texts: Sequence[Texts], options: SearchOptions, watch: Watch
-) -> Iterator[Neighbourhood]:
-    """Yield what is nearest to each of the vectors (Q, D); `texts`: of their queries."""
-    if vectors.ndim != 2:
-        raise UserError(f"Queries are vectors (Q, D), not {vectors.shape}.", code="invalid-value")
-    count = max(options.top, DEPTH) if options.hybrid else options.top
-    if options.backend == "faiss":
-        places, cosines = nearest_in_index(open_index(opened), vectors, count)
-    else:
+def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
+    """Return queries (Q, D) as float32, in whose place float16 and small integers would overflow."""
+    if queries.ndim != 2 or queries.dtype.kind not in "fiu":
+        raise UserError(
+            f"Queries are vectors of numbers (Q, D), not {queries.shape} of {queries.dtype}.", code="invalid-value"
+        )
+    return queries.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """What finds the texts nearest to vectors, some queries at a time; an index is read once for all of them."""
+
+    opened: VectorFile
+    options: SearchOptions
+    watch: Watch
+
+    @cached_property
+    def index(self) -> Any:
+        """Return the approximate index of the file."""
+        return open_index(self.opened)
+
+    def find(self, vectors: NDArray[np.floating], texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
+        """Yield what is nearest to each of the vectors (Q, D); `texts`: of their queries."""
+        opened, options = self.opened, self.options
+        count = max(options.top, DEPTH) if options.hybrid else options.top
+        places, cosines = self._nearest(vectors, count)
+        rankings = [
+            {place: cosine for place, cosine in zip(*both, strict=True) if place >= 0 and cosine >= options.above}
+            for both in zip(places.tolist(), cosines.tolist(), strict=True)
+        ]
+        chosen = [list(ranking) for ranking in rankings]
+        if options.hybrid:
+            spelt = (" ".join(row.texts) for row in opened.all_rows())
+            by_words = bm25(spelt, [" ".join(query) for query in texts], count)
+            both = zip(chosen, by_words, strict=True)
+            chosen = [fused([one, [place for place, _ in other]], options.top) for one, other in both]
+        wanted = sorted({place for one in chosen for place in one})
+        rows = dict(zip(wanted, opened.rows(wanted), strict=True))
+        for number, (one, ranking) in enumerate(zip(chosen, rankings, strict=True)):
+            found = [
+                Neighbour(cosine=ranking.get(place), line=rows[place].line, texts=rows[place].texts) for place in one
+            ]
+            yield Neighbourhood(query=texts[number] if texts else (), nearest=found)
+
+    def _nearest(self, vectors: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if self.options.backend == "faiss":
+            return nearest_in_index(self.index, vectors, count)
         nearest = NearestRows(vectors, count)
-        for block in opened.blocks():
-            opened.require_single(block)
+        for block in self.opened.blocks():
+            self.opened.require_single(block)
             nearest.compare(block)
-            watch(SearchProgress(done=nearest.rows, count=opened.count))
-        places, cosines = nearest.places, nearest.cosines
-    rankings = [
-        {place: cosine for place, cosine in zip(*both, strict=True) if place >= 0 and cosine >= options.above}
-        for both in zip(places.tolist(), cosines.tolist(), strict=True)
-    ]
-    chosen = [list(ranking) for ranking in rankings]
-    if options.hybrid:
-        spelt = (" ".join(row.texts) for row in opened.all_rows())
-        by_words = bm25(spelt, [" ".join(query) for query in texts], count)
-        both = zip(chosen, by_words, strict=True)
-        chosen = [fused([one, [place for place, _ in other]], options.top) for one, other in both]
-    wanted = sorted({place for one in chosen for place in one})
-    rows = dict(zip(wanted, opened.rows(wanted), strict=True))
-    for number, (one, ranking) in enumerate(zip(chosen, rankings, strict=True)):
-        found = [Neighbour(cosine=ranking.get(place), line=rows[place].line, texts=rows[place].texts) for place in one]
-        yield Neighbourhood(query=texts[number] if texts else (), nearest=found)
+            self.watch(SearchProgress(done=nearest.rows, count=self.opened.count))
+        return nearest.places, nearest.cosines
 
 
 def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:

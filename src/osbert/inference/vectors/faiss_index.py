@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.files import read_sealed, replace_file, write_sealed
 from osbert.inference.embedder import normalized
+from osbert.inference.vectors.nearest import require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.unit import finite_lengths
 
@@ -40,7 +42,8 @@ def index_path(vectors: Path) -> Path:
 def open_index(opened: VectorFile) -> Any:
     """Return the index of a file of vectors: inverted lists of the vectors themselves, at length 1 (IVF, Flat).
 
-    It is built if there is none, or one of another file. Raises UserError at vectors that are not finite.
+    It is built if there is none, a damaged one, or one of another file. Raises UserError at vectors that are not
+    finite.
     """
     faiss, path = faiss_library(), index_path(opened.path)
     made = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
@@ -50,7 +53,8 @@ def open_index(opened: VectorFile) -> Any:
     except (OSError, ValueError, UserError):
         known = {}
     if known.get("vectors") == made and known.get("rows") == opened.count and path.is_file():
-        return faiss.read_index(str(path))
+        with contextlib.suppress(RuntimeError):  # of a damaged file
+            return faiss.read_index(str(path))
     index = build_index(opened)
     replace_file(path, lambda aside: faiss.write_index(index, str(aside)))
     write_sealed(facts, {"vectors": made, "rows": opened.count})
@@ -79,7 +83,12 @@ def _checked(opened: VectorFile, block: NDArray[np.float32]) -> NDArray[np.float
 def nearest_in_index(
     index: Any, queries: NDArray[np.floating], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return places and cosines (Q, k) as `nearest_rows` does, approximately; a place of -1 stands for none."""
+    """Return places and cosines (Q, k) as `NearestRows` does, approximately; a place of -1 stands for none.
+
+    Raises UserError for queries of another width, or that are not finite.
+    """
+    require_width(queries, (index.d,))
+    finite_lengths(queries, 0)
     index.nprobe = LISTS_LOOKED_AT
     cosines, places = index.search(normalized(queries), min(count, index.ntotal))
     order = np.lexsort((places, -cosines))  # of equals the earlier first

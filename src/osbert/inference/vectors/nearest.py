@@ -18,6 +18,16 @@ PAIRS = 2**16
 """Pairs of vectors that are in memory at a time."""
 
 
+def require_width(queries: NDArray[np.floating], shape: tuple[int, ...]) -> None:
+    """Raise UserError unless queries (Q, D) are as wide as vectors of a file, whose `shape` is (D,)."""
+    if shape != queries.shape[1:]:
+        raise UserError(
+            f"The file's vectors are {shape}, that of the text is {queries.shape[1:]}: is it damaged, or of another "
+            "model?",
+            code="damaged-file",
+        )
+
+
 class NearestRows:
     """The `count` rows with the largest cosines for each of Q vectors, among the blocks compared so far.
 
@@ -41,12 +51,7 @@ class NearestRows:
 
     def compare(self, block: NDArray[np.floating]) -> None:
         """Compare the next rows (n, D). Raises UserError when they have another width, or are not finite."""
-        if block.shape[1:] != self.queries.shape[1:]:
-            raise UserError(
-                f"The file's vectors are {block.shape[1:]}, that of the text is {self.queries.shape[1:]}: is it "
-                "damaged, or of another model?",
-                code="damaged-file",
-            )
+        require_width(self.queries, block.shape[1:])
         lengths = finite_lengths(block, self.rows)
         if not len(block):
             return
