@@ -8,13 +8,24 @@ from osbert.models.contract import Backbone
 from osbert.models.families.transformer import Transformer
 
 
-def even_layers(layers: int, count: int) -> tuple[int, ...]:
-    """Return `count` of the layers 0 to `layers` - 1, evenly spaced: the first and the last are among them.
+def even_layers(layers: int, count: int, *, period: int = 1) -> tuple[int, ...]:
+    """Return `count` of the layers 0 to `layers` - 1, evenly spaced: the first is among them, of two or more the last.
 
-    >>> even_layers(12, 6), even_layers(6, 3), even_layers(6, 1)
-    ((0, 2, 4, 7, 9, 11), (0, 2, 5), (0,))
+    With a `period` each is moved by a multiple of it: where every third layer is global, a global one takes the place
+    of a global one. The last layer may then be left out.
+
+    >>> even_layers(12, 6), even_layers(6, 3), even_layers(6, 1), even_layers(10, 5, period=3)
+    ((0, 2, 4, 7, 9, 11), (0, 2, 5), (0,), (0, 1, 5, 6, 7))
     """
-    return tuple(round(place) for place in np.linspace(0, layers - 1, count).tolist())
+    even = [round(place) for place in np.linspace(0, layers - 1, count).tolist()]
+    most = (layers - count) // period
+    return tuple(place + period * min(round((layer - place) / period), most) for place, layer in enumerate(even))
+
+
+def chosen_layers(backbone: Backbone, count: int) -> tuple[int, ...]:
+    """Return the layers that `fewer_layers` takes: a local one stays local, and a global one global."""
+    period = backbone.architecture.global_every if isinstance(backbone, Transformer) else 1
+    return even_layers(backbone.architecture.layers, count, period=period)
 
 
 def fewer_layers(backbone: Backbone, count: int) -> Backbone:
@@ -25,12 +36,14 @@ def fewer_layers(backbone: Backbone, count: int) -> Backbone:
     sizes = backbone.architecture
     if not isinstance(backbone, Transformer):
         raise ValueError(f"layers of the family {sizes.family} cannot be chosen")
+    if sizes.layers == 1:
+        raise ValueError("it has one layer alone, of which none can be left out")
     if not 0 < count < sizes.layers:
         raise ValueError(f"of {sizes.layers} layers 1 to {sizes.layers - 1} can be chosen, not {count}")
     shared = backbone.architecture.distinct == 1  # one block for all layers stays one
     chosen = backbone.architecture.changed(layers=count, distinct=int(shared))
     weights = {name: weight.clone() for name, weight in backbone.state_dict().items() if not name.startswith("blocks.")}
-    layers = even_layers(sizes.layers, count)
+    layers = chosen_layers(backbone, count)
     for place, layer in enumerate(layers[: chosen.blocks]):
         block = backbone.depth[layer].state_dict()
         weights |= {f"blocks.{place}.{name}": weight.clone() for name, weight in block.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from osbert.errors import Problems, UserError
-from osbert.models.adapting.fewer_layers import even_layers, fewer_layers
+from osbert.models.adapting.fewer_layers import chosen_layers, fewer_layers
 from osbert.runs.distil.settings import LessonSettings
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune.model import StartingModel, read_model
@@ -35,7 +35,7 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
         raise UserError(
             f"{plan.model}: {error}. Give other --layers, or another encoder as --student.", code="invalid-value"
         ) from error
-    chosen = ", ".join(str(layer + 1) for layer in even_layers(layers, settings.layers))
+    chosen = ", ".join(str(layer + 1) for layer in chosen_layers(model.backbone, settings.layers))
     return dataclasses.replace(model, backbone=backbone), f"layers {chosen} of the teacher's {layers}"
 
 
