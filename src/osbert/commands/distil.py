@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -46,9 +47,10 @@ def distil(
     from osbert.training.interruption import Interruption, StopRequest
 
     chosen = given(settings, DistilOptions) | {"opening.trust": opening.trust, "opening.verify": opening.verify}
-    with Interruption() as wish, TrainingConsole() as watch:
-        request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
-        try:
+    request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
+    wish = Interruption()  # entered while the student trains: before, a signal ends the work at once
+    try:
+        with TrainingConsole() as watch:
             return run.distil(request, watch=watch, wish=wish)
-        except StopRequest:
-            raise SystemExit(wish.status) from None
+    except StopRequest:
+        raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None

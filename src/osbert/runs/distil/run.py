@@ -87,7 +87,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         task = _moved(teacher.task, data, settings)
         records = _records(task, request.texts, settings, watch)
         plan = _plan(request, task, settings, names)
-        plan = fill_defaults(plan, [_countable(records)], out, watch)
+        plan = fill_defaults(plan, [_countable(task, records)], out, watch)
         model, what = read_student(plan, teacher, lessons)
         check_student(model, teacher, lessons)
         table = recipe.as_table(lessons) | {"teacher": str(teacher.path), "weights": teacher.weights}
@@ -164,9 +164,9 @@ def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
     return found
 
 
-def _countable(records: Mapping[str, Sequence[Record]]) -> list[Record]:
+def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return what makes the steps of an epoch: rows without a label count as those that have one."""
-    label = records["train"][0].label
+    label = next((record.label for record in records["train"] if not task.lacks(record)), None)
     return [*records["train"], *(dataclasses.replace(record, label=label) for record in records["texts"])]
 
 
