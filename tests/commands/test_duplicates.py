@@ -66,6 +66,8 @@ def test_topics_of_texts(encoder: Path, table: Path, tmp_path: Path, capsys: pyt
     assert "bad" in page and not re.search(r"https?://", page)
     chosen = osbert.find_topics(table, model=encoder, out=tmp_path / "chosen")
     assert len(chosen.topics) == max(chosen.silhouettes, key=lambda one: (chosen.silhouettes[one], -one))
+    alike = osbert.find_topics(["bad"] * 4, model=encoder, out=tmp_path / "alike", topics=3)
+    assert len(alike.topics) == 1 and "3" in alike.chosen()
     with refusal("output-exists", out):
         osbert.find_topics(table, model=encoder, out=out)
 
@@ -103,10 +105,16 @@ def test_what_cannot_be_compared_is_said(encoder: Path, table: Path, tmp_path: P
         cluster(TEXTS[:3], model=encoder, out=tmp_path / "t")
     with refusal("invalid-value", "--topics"):
         cluster(table, model=encoder, out=tmp_path / "t", topics=1)
+    with refusal("invalid-value", "--seed"):
+        cluster(table, model=encoder, out=tmp_path / "t", topics=2, seed=-1)
+    with refusal("wrong-column-type", "dict"):
+        find({"text": TEXTS}, model=encoder)
     osbert.embed(encoder, table, out=tmp_path / "stacked.npz", layers="0,1")
     with refusal("wrong-format", "0,1"):
         find(tmp_path / "stacked.npz")
     osbert.embed(encoder, table, out=tmp_path / "x.npy")
+    with refusal("options-exclude-each-other", "x.npy", "--model", "--text"):
+        find(tmp_path / "x.npy", model=encoder, text="text")
     vectors = np.load(tmp_path / "x.npy")
     vectors[4, 2] = np.nan
     np.save(tmp_path / "x.npy", vectors)

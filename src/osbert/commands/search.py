@@ -63,6 +63,11 @@ def search(
             'Give queries, as in osbert search VECTORS "a text", or a file: --file in.txt --out out.csv.',
             code="missing-option",
         )
+    if reading and not file:
+        raise UserError(
+            "Options for reading a file of queries do nothing without --file: leave them out.",
+            code="options-exclude-each-other",
+        )
     request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
     with showing_progress("vectors") as watch:
         if file and out:

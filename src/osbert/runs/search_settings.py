@@ -15,7 +15,7 @@ class SearchOptions:
     top: int = 10
     """Most texts for a query."""
     above: float = -1.0
-    """Leave out texts whose cosine is smaller."""
+    """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
     backend: Literal["exact", "faiss"] = "exact"
     """exact: every vector is compared. faiss: an approximate index, built once beside the file (extra faiss)."""
     hybrid: bool = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,6 +68,7 @@ class VectorInput:
     def _vectors(self, folder: Path, watch: Watch) -> Path:
         """Return a file of vectors: the user's, or a new one in a folder."""
         if isinstance(self.data, Path) and holds_vectors(self.data):
+            self._refuse_idle(self.data)
             return self.data
         if self.model is None:
             raise UserError(
@@ -85,9 +86,25 @@ class VectorInput:
             watch(Notice(line.partition(" -> ")[0]))
         return folder / "vectors.npy"
 
+    def _refuse_idle(self, vectors: Path) -> None:
+        """Raise UserError at options for texts that are embedded, where the vectors are there already."""
+        plain = asdict(EmbeddedOptions())
+        idle = [name for name, value in asdict(self.options).items() if value != plain[name]]
+        if idle or self.model is not None:
+            names = ", ".join(f"--{name}" for name in [*(["model"] if self.model is not None else []), *idle])
+            raise UserError(
+                f"{vectors} holds vectors, for which {names} would do nothing: leave that out.",
+                code="options-exclude-each-other",
+            )
+
 
 def _written(texts: Sequence[str], path: Path) -> Path:
     """Write texts as JSON lines. Raises UserError where there are none, or one is no string."""
+    if isinstance(texts, Mapping) or not hasattr(texts, "__len__") or hasattr(texts, "columns"):
+        raise UserError(
+            f"The data is a {type(texts).__name__}: give a list of texts, such as its column of texts.",
+            code="wrong-column-type",
+        )
     if not len(texts):
         raise UserError("The data is empty: give texts.", code="no-data")
     for number, text in enumerate(texts, 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from osbert.terminal import counted, in_columns
 
@@ -35,12 +36,18 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicTally:
-    """The topics of `rows` texts, the largest first, in a folder; `silhouettes`: of the numbers of topics tried."""
+    """The topics of `rows` texts, the largest first, in a folder; `silhouettes`: of the numbers of topics tried.
+
+    `wanted`: how many topics were given, 0 for none; of texts that are alike there may be fewer.
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "rows", "topics", "silhouettes")
 
     folder: Path
     rows: int
     topics: Sequence[Topic]
     silhouettes: Mapping[int, float]
+    wanted: int = 0
 
     def lines(self) -> Iterator[str]:
         """Yield a table of the topics, and where the page is."""
@@ -56,7 +63,8 @@ class TopicTally:
         """Return in words why there are as many topics."""
         count = len(self.topics)
         if not self.silhouettes:
-            return f"{counted(count, 'topic')}, as given."
+            fewer = f": the vectors do not fall into {self.wanted:,}." if count < self.wanted else ", as given."
+            return f"{counted(count, 'topic')}{fewer}"
         best = max(self.silhouettes.values())
         clear = (
             "clusters that lie apart"

@@ -48,6 +48,8 @@ def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0
     """
     if topics < 0 or topics == 1:
         raise UserError(f"--topics must be 2 or more, or 0 to choose it: not {topics}.", code="invalid-value")
+    if seed < 0:
+        raise UserError(f"--seed must be 0 or more, not {seed}.", code="invalid-value")
     require_folder(out)
     require_free(out)
     with given.opened(watch) as (opened, vectors), claim(out) as claimed:
@@ -67,6 +69,7 @@ def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0
                 rows=len(vectors),
                 topics=_described(opened, labels, cosines),
                 silhouettes=silhouettes,
+                wanted=topics,
             )
             _write_topics(folder / "topics.csv", found)
             topics_report(folder / "report.html", found, name=given.name)
