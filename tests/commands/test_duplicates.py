@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,14 @@ def test_duplicates_of_texts_and_of_their_vectors(
         assert found.kept_lines.tolist() == [2, 3, 4, 6]
         lines = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
         assert [line["line"] for line in lines] == [2, 3, 5, 7, 8]
+
+
+def test_texts_come_from_standard_input_too(
+    encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(TEXTS).encode())))
+    assert terminal_run("duplicates", "-", "--model", encoder, "--above", "0.9999") == 0
+    assert "7 texts: 3 repeat an earlier one" in capsys.readouterr().out
 
 
 def test_topics_of_texts(encoder: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from osbert.terminal import counted, one_line
 
 
 def duplicates(
-    file: Path,
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     model: ModelFolder | None = None,
@@ -33,7 +33,7 @@ def duplicates(
     Parameters
     ----------
     file
-        A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model.
+        A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model; - for standard input.
     model
         What embeds the texts: a folder, or a name (docs/models-by-name.md).
     above

@@ -16,7 +16,7 @@ from osbert.terminal import one_line
 
 
 def topics(
-    file: Path,
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     out: Path,
@@ -34,7 +34,7 @@ def topics(
     Parameters
     ----------
     file
-        A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model.
+        A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model; - for standard input.
     out
         The folder to write, which is new.
     model

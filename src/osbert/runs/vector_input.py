@@ -20,6 +20,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.run import embed_file
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.file_options import EmbeddedOptions
+from osbert.runs.standard_input import NAME, STREAM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class VectorInput:
     @property
     def name(self) -> str:
         """Return what messages call the texts."""
+        if self.data == STREAM:
+            return NAME
         return str(self.data) if isinstance(self.data, Path) else "the data"
 
     @property
