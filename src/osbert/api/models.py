@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
-    with `.embed(texts)`, `.predict(texts)`, `.fill(text)` and `.states(text)`.
+    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
     recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:

@@ -1,0 +1,1 @@
+"""A finished model -> numbers: which words made a prediction, what heads attend to, what layers know."""
