@@ -20,6 +20,7 @@ osbert.build_corpus
 osbert.compare
 osbert.embed
 osbert.evaluate
+osbert.explain
 osbert.export
 osbert.extend_tokenizer
 osbert.finetune
@@ -42,8 +43,8 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder explain fill fine_tuned learner not_applied predict predict_encoded predict_records score "
-    "sentence_model states states_of",
+    Engine: "embed embedder explain explains fill fine_tuned learner not_applied predict predict_encoded "
+    "predict_records score sentence_model states states_of",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }

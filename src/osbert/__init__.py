@@ -1,6 +1,6 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import compare, embed, evaluate, export, load, predict
+from osbert.api.models import compare, embed, evaluate, explain, export, load, predict
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -19,6 +19,7 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "explain",
     "export",
     "extend_tokenizer",
     "finetune",

@@ -168,7 +168,7 @@ def test_what_cannot_be_explained_is_refused(runs: dict[str, Path], tmp_path: Pa
     classifier, mask = load(runs["classifier"], device="cpu"), load(runs["pretrained"], device="cpu")
     with refusal("unknown-label", "po", "pos"):
         classifier.explain("a film", label="po")
-    with refusal("invalid-setting", "points", 0):
+    with refusal("invalid-value", "points", 0):
         classifier.explain("a film", points=0)
     with refusal("unknown-setting", "points"):
         classifier.explain("a film", point=3)

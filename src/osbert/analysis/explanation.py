@@ -90,8 +90,10 @@ def explain(
 ) -> list[Explanation]:
     """Return the explanation of each record's score; `score` is that of the examples of all records, in their order.
 
-    Raises UserError if the model reads no word vectors, and if the tokenizer lacks the piece of the baseline.
+    Raises UserError if the model reads no word vectors, if the tokenizer lacks the piece of the baseline, and at
+    options that there cannot be.
     """
+    options.require_possible()
     groups: list[range] = []
     for one in records:
         begin = groups[-1].stop if groups else 0

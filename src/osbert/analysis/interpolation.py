@@ -108,10 +108,16 @@ class Interpolation:
         return start, vectors - start
 
 
+def can_be_weighed(learner: Learner) -> bool:
+    """Return whether a model reads word vectors, through which gradients pass."""
+    frozen = any(head.frozen is not None for head in learner.heads.values())
+    return learner.backbone.embedding is not None and not frozen
+
+
 def require_table(learner: Learner) -> nn.Embedding:
     """Return the table of pieces of a model. Raises UserError if it has none, or learns from stored features."""
     table = learner.backbone.embedding
-    if table is None or any(head.frozen is not None for head in learner.heads.values()):
+    if table is None or not can_be_weighed(learner):
         raise UserError(
             "Words cannot be weighed in this model: it reads no word vectors, or its encoder is frozen below an LSTM "
             "(--features). Fine-tune the encoder itself.",

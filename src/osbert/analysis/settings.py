@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from osbert.errors import UserError
+
 Baseline = Literal["auto", "mask", "pad", "zero"]
 """The vector that stands for a missing word: [MASK]'s, [PAD]'s or zeros; auto is the first of them that there is."""
 Method = Literal["gradients", "occlusion"]
+MOST = 1024
+"""Most points: finding where they lie takes the cube of their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +29,9 @@ class AttributionOptions:
     check: bool = True
     """Compute occlusion beside gradients, to report how far both agree."""
 
-    def __post_init__(self) -> None:
-        """Refuse a number of points that there cannot be, and a tolerance below 0."""
-        if not 1 <= self.points <= 1024:
-            raise ValueError(f"points must be between 1 and 1024, not {self.points}")
+    def require_possible(self) -> None:
+        """Raise UserError at a number of points that there cannot be, and at a tolerance below 0."""
+        if not 1 <= self.points <= MOST:
+            raise UserError(f"points must be between 1 and {MOST}, not {self.points}.", code="invalid-value")
         if not self.tolerance >= 0:
-            raise ValueError(f"tolerance must be 0 or more, not {self.tolerance}")
+            raise UserError(f"tolerance must be 0 or more, not {self.tolerance}.", code="invalid-value")

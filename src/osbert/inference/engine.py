@@ -14,6 +14,7 @@ import numpy as np
 
 from osbert import recipe
 from osbert.analysis.explanation import Explanation
+from osbert.analysis.interpolation import can_be_weighed
 from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
@@ -78,6 +79,12 @@ class Engine:
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
             code="unsupported-model",
         )
+
+    @property
+    def explains(self) -> bool:
+        """Return whether `explain` answers: it needs torch's model, and a task that says what predictions rest on."""
+        known = self.masks is not None or (self.task is not None and type(self.task).explained is not Task.explained)
+        return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
     @overload
     def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...

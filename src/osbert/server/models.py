@@ -24,6 +24,8 @@ PRETRAINED = Edge(kind="pretraining", call="fill-mask")
 """How one with a masked-LM head is served."""
 EMBED = "embed"
 """The call that every model answers."""
+EXPLAIN = "explain"
+"""The call that models answer whose predictions can be explained."""
 
 
 def kinds() -> list[str]:
@@ -96,7 +98,7 @@ class ServerModel:
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""
-        return call in (EMBED, self.edge.call)
+        return call in (EMBED, self.edge.call) or (call == EXPLAIN and self.engine.explains)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.
