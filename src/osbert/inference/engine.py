@@ -253,9 +253,10 @@ class Engine:
 
         >>> import osbert
         >>> model = osbert.load("run")
-        >>> [explanation] = model.explain("the good film")
-        >>> explanation.label, explanation.strongest(1)[0].word, explanation.error < 0.02
-        ('pos', 'good', True)
+        >>> [explanation] = model.explain("the poor film", baseline="pad")
+        >>> [word] = explanation.strongest(1)
+        >>> explanation.label, word.word, (word.start, word.end)
+        ('neg', 'poor', (4, 8))
         """
         chosen = recipe.settings(AttributionOptions, options)
         [sample] = samples([text], "explain")
