@@ -16,6 +16,7 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.adapt
+osbert.analyse
 osbert.build_corpus
 osbert.compare
 osbert.embed

@@ -1,6 +1,6 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import compare, embed, evaluate, explain, export, load, predict
+from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "adapt",
+    "analyse",
     "build_corpus",
     "compare",
     "embed",

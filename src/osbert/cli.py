@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from osbert.lock import LockWarning
 from osbert.peers import option_meant
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
+from osbert.training.interruption import STATUS
 
 if TYPE_CHECKING:
     import cyclopts
@@ -30,6 +32,7 @@ VERBS = {
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
+    "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",
     "explain": "Show which words made a run say what it says: of a text, or of a file.",
@@ -129,15 +132,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        output.print_error("interrupted", code="interrupted", prefix="")
-        return 130
+    except (KeyboardInterrupt, SystemExit) as error:
+        return _interrupted(error, output)
     except BaseException as error:  # a panic of a native library is no Exception
         if not (told := _told(error)):
             raise
         output.print_error(told, code="system")
         return 1
     return 0
+
+
+def _interrupted(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
+    """Print that a signal has ended the work, and return the exit status; any other exit is raised again."""
+    status = error.code if isinstance(error, SystemExit) else STATUS + signal.SIGINT
+    if not isinstance(status, int) or status <= STATUS:
+        raise error
+    output.print_error("interrupted", code="interrupted", prefix="")
+    return status
 
 
 def _plain(show: Callable[..., None]) -> Callable[..., None]:

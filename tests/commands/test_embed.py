@@ -16,6 +16,7 @@ import pytest
 
 from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
+from osbert.inference.vectors.reading import open_vectors
 from osbert.models.contract import Learner
 from osbert.runs.embed import windows
 from osbert.runs.embed.run import EmbeddingProgress, embed_file
@@ -335,3 +336,29 @@ def test_wrong_usage(encoder: Path, lines: Path, tmp_path: Path) -> None:
     with refusal("unknown-column", "tekst"):
         embed(encoder, tmp_path / "two.csv", out=tmp_path / "x.npz", reading=TextOptions(text="tekst"))
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_the_other_columns_are_kept_in_every_form(encoder: Path, tmp_path: Path) -> None:
+    """Also one whose name is taken; what reads the vectors takes none of them for the text."""
+    from pyarrow import parquet
+
+    file = tmp_path / "in.csv"
+    file.write_text('id,review,text,a/b_ends\n1,"good film",x,\n2,bad,"y, z",é\n', encoding="utf-8")
+    options = VectorOptions(pooling="mean", keep_columns=True)
+    for name in ("x.npz", "x.npy", "x.parquet", "x.jsonl"):
+        embed(encoder, file, out=tmp_path / name, vectors=options, reading=TextOptions(text="review"))
+    kept = {"id": ["1", "2"], "text 2": ["x", "y, z"], "a/b_ends 2": ["", "é"]}
+    for name in ("x.npz", "x.rows.npz"):
+        with np.load(tmp_path / name) as found:
+            for column, cells in kept.items():
+                ends = found[f"{column}_ends"].tolist()
+                raw = found[column].tobytes()
+                assert [raw[start:end].decode() for start, end in zip([0, *ends], ends)] == cells
+    table = parquet.read_table(tmp_path / "x.parquet").to_pydict()
+    assert table["text"] == ["good film", "bad"] and {name: table[name] for name in kept} == kept
+    rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text("utf-8").splitlines()]
+    assert [[row[name] for row in rows] for name in kept] == [*kept.values()]
+    for name in ("x.npz", "x.npy", "x.parquet"):
+        assert open_vectors(tmp_path / name).rows([1])[0].texts == ("bad",)
+    with refusal("options-exclude-each-other", "--keep-columns"):
+        embed(encoder, file, out=tmp_path / "y.jsonl", vectors=VectorOptions(keep_columns=True))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from osbert import cli
-from osbert.training.interruption import sigterm_as_exit
+from osbert.runs.contract import Notice, Watch
+from osbert.training.interruption import Interruption, StopRequest, sigterm_as_exit
 from terminal import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +28,29 @@ def stopped(*_: Any, **__: Any) -> None:
     with sigterm_as_exit():
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
+
+
+def stopped_in_order(*_: Any, watch: Watch, wish: Interruption, **__: Any) -> None:
+    """Stand for a training that ends after the step in which a signal comes."""
+    with wish:
+        os.kill(os.getpid(), signal.SIGINT)
+        while not wish.signal:
+            time.sleep(0.001)
+    watch(Notice("stopped after step 3"))
+    raise StopRequest
+
+
+def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = {
+        "finetune": ("osbert.runs.finetune.finetune.finetune", ("classify", "--model", tmp_path, "--data", tmp_path)),
+        "pretrain": ("osbert.runs.pretrain.pretraining.pretrain", ("cpu", "--corpus", tmp_path)),
+        "adapt": ("osbert.runs.adapt.run.adapt", (tmp_path, tmp_path)),
+    }
+    for verb, (work, words) in training.items():
+        with mock.patch(work, stopped_in_order), mock.patch("osbert.runs.adapt.run.recipe_for", lambda *_: "adapt"):
+            assert run(verb, *words, "--out", tmp_path / "out", "--json") == 130
+        [line] = capsys.readouterr().err.splitlines()
+        assert json.loads(line)["code"] == "interrupted", verb
 
 
 def test_the_codes_of_the_page(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
     given = {word[2:].replace("-", "_") for word in settings}
     changed = {name for name in PAPER if found[name] != PAPER[name]} - given - {"learning_rate"}
     assert ("--settings paper" in said) == bool(changed), said
+    [line] = said.splitlines()
+    assert all(name.replace("_", " ") in line for name in changed or PAPER), line
 
 
 @pytest.mark.parametrize(
@@ -116,16 +118,23 @@ def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
     _, records = load(read.tasks[0], ("train", "dev"))
     plan = fill_defaults(read, [records["train"]], tmp_path / "none", print)
     assert plan.training.few_shot == expected
-    assert ("--few-shot none" in capsys.readouterr().out) == (expected == "contrastive" and len(settings) < 4)
+    [said] = capsys.readouterr().out.splitlines()
+    assert ("--few-shot none" in said) == (expected == "contrastive" and len(settings) < 4)
+    assert (f"few shot {expected}" in said) == (expected != "none"), said
     assert plan.training.epochs == 3 or "--epochs" not in settings
 
 
-def test_many_rows_have_the_papers_settings(
-    plan: Callable[..., FinetunePlan], reviews: Callable[[int], list[tuple[str, str]]], tmp_path: Path
+def test_many_rows_have_the_papers_settings_and_a_line_says_so(
+    plan: Callable[..., FinetunePlan],
+    reviews: Callable[[int], list[tuple[str, str]]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "many.csv"
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in reviews(2400)))
     assert values(plan(data=path)) == PAPER
+    said = capsys.readouterr().out
+    assert "batch 32, epochs 3, learning rate 3e-05" in said and "204 steps" in said
 
 
 def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., FinetunePlan], table: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from osbert.evaluation.intervals import score_interval
+from osbert.evaluation.intervals import score_intervals
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
@@ -19,8 +20,8 @@ def test_the_interval_of_an_accuracy_is_that_of_a_share(rows: int) -> None:
     task = Classify(labels=("a", "b"))
     right = [place % 4 > 0 for place in range(rows)]
     records = [Record(number=place, texts=("t",), label="a") for place in range(rows)]
-    found = score_interval(task, [Prediction(value="a" if own else "b") for own in right], records)
-    assert found is not None and (found.metric, found.rows) == ("accuracy", rows)
+    found = score_intervals(task, [Prediction(value="a" if own else "b") for own in right], records)["accuracy"]
+    assert (found.metric, found.rows) == ("accuracy", rows)
     assert found.score == pytest.approx(np.mean(right))
     half = 1.96 * math.sqrt(found.score * (1 - found.score) / rows)
     assert found.high - found.score == pytest.approx(half, rel=0.3)
@@ -31,10 +32,23 @@ def test_the_interval_of_an_accuracy_is_that_of_a_share(rows: int) -> None:
 
 def test_a_score_that_is_always_the_same_has_an_interval_without_width() -> None:
     records = [Record(number=place, texts=("t",), label=float(place)) for place in range(20)]
-    found = score_interval(Regress(), [Prediction(value=record.label) for record in records], records)
-    assert found is not None and (found.low, found.score, found.high) == (1, 1, 1)
+    found = score_intervals(Regress(), [Prediction(value=record.label) for record in records], records)
+    assert set(found) == set(Regress().metrics([Prediction(value=record.label) for record in records], records))
+    assert all(one.low == one.score == one.high == (0 if name == "mse" else 1) for name, one in found.items())
+
+
+def test_a_metric_that_is_not_defined_for_a_sample_leaves_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def metrics(task: Classify, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        if len({record.label for record in records}) < 2:
+            raise ZeroDivisionError
+        return {"accuracy": sum(one.value == record.label for one, record in zip(predictions, records)) / len(records)}
+
+    monkeypatch.setattr(Classify, "metrics", metrics)
+    records = [Record(number=place, texts=("t",), label="ab"[place]) for place in range(2)]
+    found = score_intervals(Classify(labels=("a", "b")), [Prediction(value="a")] * 2, records)["accuracy"]
+    assert (found.low, found.score, found.high) == (0.5, 0.5, 0.5)
 
 
 def test_a_search_among_the_rows_has_no_interval() -> None:
-    assert score_interval(Contrastive(), [], []) is None
+    assert not score_intervals(Contrastive(), [], [])
     assert Contrastive(sts="pairs.csv").by_rows

@@ -163,9 +163,30 @@ def test_many_bad_lines_are_told_up_to_a_limit(write):
     assert str(caught.value).count("line ") == 20
 
 
-def test_a_json_array_is_explained(write):
-    with refusal("unusable-row"):
-        list(read_chunks([write('[\n{"text": "x"},\n{"text": "y"}\n]', "a.json")]))
+@given(st.lists(st.text(max_size=30), max_size=20), st.integers(1, 40), st.sampled_from([None, 1]))
+def test_a_json_array_gives_back_any_text(tmp_path_factory, written, block, indent):
+    path = tmp_path_factory.mktemp("law") / "a.json"
+    items = [{"text": text, "tags": [{"[": text}, '"]\\']} for text in written]
+    path.write_text(json.dumps(items, ensure_ascii=len(written) % 2 == 0, indent=indent), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "BLOCK", block)
+        assert documents_of(list(read_chunks([path]))) == [text.strip() for text in written if text.strip()]
+
+
+def test_bad_items_of_an_array_are_told_by_their_numbers(write, monkeypatch):
+    for array in ('[{"text": "fine"}, 3, {"text": "x"]}, "words"]', '[{"text": "fine"}, {"text": "cut'):
+        chunks = read_chunks([write(array, "a.json")])
+        assert next(chunks).text == "fine"
+        with refusal("unusable-row", "a.json", "item 2: "):
+            next(chunks)
+    for array in ('[{"text": "fine"}', '[{"text": "fine"}] {"text": "more"}'):
+        with refusal("unusable-row", "item 2: ", "end"):
+            list(read_chunks([write(array, "a.json")]))
+    monkeypatch.setattr(readers, "JSON_LINE", 30)
+    repairs = Repairs()
+    path = write(json.dumps([{"text": "x" * 99}, {"text": "two"}]), "b.json")
+    assert [chunk.text for chunk in read_chunks([path], errors="replace", repairs=repairs)] == ["two"]
+    assert repairs.records == 1
 
 
 def test_a_json_line_beyond_the_limit_is_told_and_the_rest_still_read(write, monkeypatch):

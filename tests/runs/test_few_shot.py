@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import osbert
+from osbert.interop.weight_files import fingerprint, read_file
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
 from osbert.runs.finetune.finetune import finetune
@@ -104,6 +105,13 @@ def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before
     assert np.array_equal(again.model.embed(texts), run.model.embed(texts))
 
 
+def test_all_pairs_of_a_step_are_compared_whatever_fits_into_a_pass(encoder: Path, tmp_path: Path) -> None:
+    """At 8 tokens a pass most would hold one text, which has no pair."""
+    call: dict[str, Any] = {"model": encoder, "data": DATA, "few_shot": "contrastive", "epochs": 1, "batch": 8}
+    runs = [osbert.finetune("classify", out=tmp_path / f"{n}", micro_tokens=n, **call) for n in (8, 4096)]
+    assert len({fingerprint(read_file(run.folder / "model.safetensors")) for run in runs}) == 1
+
+
 @pytest.mark.parametrize("few_shot", ["linear", "contrastive"])
 def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: Path, few_shot: str) -> None:
     wish = Interruption()
@@ -136,6 +144,7 @@ def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: P
         ("classify", {"few_shot": "linear", "patience": 2, "keep": "last"}, ("--patience", "--keep")),
         ("classify", {"few_shot": "linear", "evaluate_every": "2 steps"}, ("--evaluate-every",)),
         ("classify", {"few_shot": "linear", "search": "glue"}, ("--search",)),
+        ("classify", {"few_shot": "linear", "seeds": 3}, ("--seeds",)),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(

@@ -128,6 +128,16 @@ def test_classes_go_to_their_places(classifier: Path, tmp_path: Path) -> None:
     assert cells[0].startswith("id,text,sentiment,prediction,")
 
 
+def test_a_task_without_an_answer_stays_as_it_is(classifier: Path, tmp_path: Path) -> None:
+    tasks = [{"id": n, "data": {"text": text}, "annotations": []} for n, text in enumerate(("good", " "))]
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps(tasks))
+    answered, empty = json.loads(predicted(classifier, path, "out.json").read_text())
+    assert len(answered["predictions"]) == 1 and empty == tasks[1]
+    withheld = json.loads(predicted(classifier, path, "none.json", abstain=1.0).read_text())
+    assert withheld == [tasks[0] | {"abstained": 1}, tasks[1] | {"abstained": 0}]
+
+
 def test_options_have_a_place_in_every_form_or_are_refused(tagger: Path, classifier: Path, tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"id": 1, "data": {"text": "good"}, "predictions": []}]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,11 +17,13 @@ from osbert.runs.contract import Notice
 from osbert.runs.events import TrainingStart
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune
+from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.study import folds
 from osbert.runs.study.folds import PREDICTIONS
 from osbert.runs.study.runner import TrialResult
+from osbert.tasks import load as load_task
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 from refusals import refusal
@@ -209,6 +212,22 @@ def test_development_rows_that_are_not_there(tune: Callable[..., FinetuneRun], t
         tune(tmp_path / "run", data=tmp_path, dev=[("good", "pos")])
     with refusal("ambiguous-setting", "--classify.dev"):
         finetune(["classify", "regress"], model=tmp_path, data=tmp_path, out=tmp_path / "two", dev="x.csv")
+
+
+def test_each_row_without_a_group_is_dealt_by_itself_with_a_warning(tmp_path: Path) -> None:
+    """As one group of 6 of the 12 rows they would be one fold."""
+    path = tmp_path / "visits.csv"
+    said: list[Notice] = []
+    cells = [f"the film {n},{'pos' if n % 2 else 'neg'},{'' if n < 6 else n // 2}" for n in range(12)]
+    path.write_text("\n".join(["text,label,patient", *cells]) + "\n")
+    plan = read_plan("classify", {"folds": 3, "group": "patient"}, model=tmp_path, data=path)
+    task, records = load_task(plan.task, ("train", "dev"))
+    plan = dataclasses.replace(plan, tasks=(task,))
+    dealt = folds.deal(plan, folds.all_rows(task, records), said.append).tolist()
+    assert sorted(dealt) == [0] * 4 + [1] * 4 + [2] * 4
+    assert all(dealt[n] == dealt[n + 1] for n in (6, 8, 10))
+    [warning] = said
+    assert warning.warning and "6 rows" in warning.text and "line 2, 3, 4, 5, 6 and 1 more" in warning.text
 
 
 @pytest.fixture(scope="module")

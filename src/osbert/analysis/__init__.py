@@ -1,1 +1,1 @@
-"""A finished model -> numbers: which words made a prediction, what heads attend to, what layers know."""
+"""What a finished model has learnt, and why it answers as it does: a model and data -> numbers."""

@@ -10,6 +10,7 @@ from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
+    from osbert.runs.analyse.run import ModelAnalysis
     from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.explain import ExplanationTally
@@ -108,6 +109,32 @@ def compare(
     chosen = recipe.settings(EvaluationOptions, options)
     page = None if out is None else Path(out)
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
+
+
+def analyse(
+    model: str | Path, *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ModelAnalysis:
+    """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
+
+    `data`: a file or a folder with text, dependency trees (CoNLL-U) or both. `options`: those of `osbert analyse`, such
+    as texts, length and seed; trust and verify are as for `load`. The same call goes on with one that was stopped.
+    `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
+    Raises osbert.errors.UserError for what cannot be read, with every tree that is none.
+
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
+    >>> entropy = found.figure("layer_entropy", layer=1)
+    >>> entropy.n, 0 < entropy.value < entropy.baselines["uniform"]
+    (20, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.analyse.run import analyse as run_analysis
+    from osbert.runs.analyse.settings import AnalysisRequest
+
+    request = recipe.settings(AnalysisRequest, options)
+    place = locate(model, watch=watch).path
+    return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
 def predict(

@@ -1,7 +1,8 @@
-"""Confidence intervals of a score on one set of rows, by the bootstrap (Efron 1979)."""
+"""Confidence intervals of the scores on one set of rows, by the bootstrap (Efron 1979)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,27 +42,34 @@ class ScoreInterval:
         return f"{said}: under {FEW} rows, a rough figure" if self.few else said
 
 
-def score_interval(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> ScoreInterval | None:
-    """Return the interval of the task's criterion: what other rows of the same kind might have given.
+def score_intervals(
+    task: Task, predictions: Sequence[Prediction], records: Sequence[Record]
+) -> dict[str, ScoreInterval]:
+    """Return the intervals of a task's metrics by name, but of single classes: what other such rows might have given.
 
     The rows are drawn anew with replacement; the bounds are percentiles of the scores. Where only m of n rows are
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
-    bootstrap, Bickel et al. 1997). Draws without a score (not a number) are left out; None where there is none, and
-    where the rows do not stand for themselves (`Task.by_rows`).
+    bootstrap, Bickel et al. 1997). Draws that a metric is not defined for are left out, and metrics that are defined
+    for none; there are no intervals where the rows do not stand for themselves (`Task.by_rows`).
     """
     if not task.by_rows:
-        return None
+        return {}
     count, drawn = len(records), min(len(records), WORK // LEAST)
-    score = task.metrics(predictions, records)[task.criterion]
+    scores = {name: score for name, score in task.metrics(predictions, records).items() if "/" not in name}
 
-    def criterion(rows: NDArray[np.intp]) -> list[float]:
+    def figures(rows: NDArray[np.intp]) -> list[float]:
         places = rows.tolist()
-        found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
-        return [found[task.criterion]]
+        try:
+            found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
+        except (ArithmeticError, ValueError):  # a task of the user's own, on a draw of one class
+            found = {}
+        return [found.get(name, math.nan) for name in scores]
 
-    narrowed = (drawn / count) ** 0.5
-    bounds = percentiles(bootstrap(criterion, count, count=LEAST, drawn=drawn)[:, 0])
-    low, high = (score + narrowed * (bound - score) for bound in bounds)
-    if np.isnan(low):
-        return None
-    return ScoreInterval(metric=task.criterion, score=score, low=low, high=high, rows=count)
+    columns = bootstrap(figures, count, count=LEAST, drawn=drawn).T
+    narrowed = math.sqrt(drawn / count)
+    intervals = {}
+    for (name, score), column in zip(scores.items(), columns, strict=True):
+        low, high = (score + narrowed * (bound - score) for bound in percentiles(column))
+        if not math.isnan(low):
+            intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count)
+    return intervals

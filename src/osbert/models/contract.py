@@ -95,6 +95,8 @@ class Backbone(nn.Module):
     settings: ClassVar[type[Sizes]]
     """The class of the family's settings."""
     architecture: Sizes
+    attends: ClassVar[bool] = False
+    """Whether the family has attention, whose weights `weights` gives."""
 
     @property
     def stack(self) -> Sequence[nn.Module]:
@@ -125,6 +127,13 @@ class Backbone(nn.Module):
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
+        raise NotImplementedError
+
+    def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
+        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows; for families that attend.
+
+        `states`: those of `layers`, where they were computed already.
+        """
         raise NotImplementedError
 
     def readable(self, batch: Batch) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from osbert.errors import Problems, UserError, nearest, not_json
 from osbert.guarded import parse_json
+from osbert.reading.array_items import array_items, begins_array
 from osbert.reading.encodings import GUESSED, Errors, decode_blocks
 from osbert.reading.inputs import Input, InputStream, OpenInput, Repairs, find_inputs
 from osbert.reading.wikipedia import read_articles
@@ -20,7 +22,7 @@ from osbert.reading.wikipedia import read_articles
 CHUNK = 1 << 20
 """Characters in a chunk at most."""
 JSON_LINE = 1 << 26
-"""Characters in a JSON line at most; the longest thing that is ever held whole."""
+"""Characters in a JSON line, or an item of an array, at most; the longest thing that is ever held whole."""
 PROBED = 1000
 """Inputs that are looked at before work begins, at most."""
 
@@ -44,10 +46,10 @@ class DocumentOptions:
     """How input files become documents."""
 
     documents: Documents = "blank-line"
-    """What a document is in a .txt file: the file, the lines between blank lines, or a line. In .jsonl and Parquet each
+    """What a document is in a .txt file: the file, the lines between blank lines, or a line. In JSON and Parquet each
     record is one."""
     field: str = "text"
-    """The field of a JSON line, or the column of a Parquet file, that holds the text."""
+    """The field of a JSON object, or the column of a Parquet file, that holds the text."""
     encoding: str = "utf-8"
     """The encoding of text and JSON files."""
     errors: Errors = "strict"
@@ -189,30 +191,37 @@ def _cut(text: str) -> int:
 
 
 def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repairs: Repairs) -> Iterator[str]:
-    """Yield the text of each JSON line. A bad line stops the reading, once further ones have been looked for."""
-    problems = Problems(heading=f"{name} has lines that cannot be used (--errors replace leaves them out)")
-    for number, line in enumerate(_lines(blocks), 1):
+    """Yield the text of each JSON line, or item of an array. A bad one stops the reading, once all are looked at."""
+    blocks = iter(blocks)
+    first = next(blocks, "")
+    unit = "item" if begins_array(first) else "line"
+    blocks = itertools.chain([first], blocks)
+    found = array_items(blocks, longest=JSON_LINE) if unit == "item" else _lines(blocks)
+    problems = Problems(heading=f"{name} has {unit}s that cannot be used (--errors replace leaves them out)")
+    for number, line in enumerate(found, 1):
         try:
             text = _json_text(line, reading.field)
         except ValueError as error:
             if reading.errors == "replace":
                 repairs.records += 1
-                repairs.note(f"{name}, line {number:,}: left out, {error}")
+                repairs.note(f"{name}, {unit} {number:,}: left out, {error}")
                 continue
-            problems.add(f"line {number:,}: {error}", code="unusable-row")
+            problems.add(f"{unit} {number:,}: {error}", code="unusable-row")
             if problems.count >= problems.shown:
                 break
             continue
-        if problems.count or line is None or text is None:
+        if problems.count or not isinstance(line, str) or text is None:
             continue
         if "\\ud" in line or "\\uD" in line:
-            text = _without_surrogates(text, repairs, f"{name}, line {number:,}")
+            text = _without_surrogates(text, repairs, f"{name}, {unit} {number:,}")
         yield text
     problems.stop_if_any()
 
 
-def _json_text(line: str | None, field: str) -> str | None:
-    """Return the text of a line, None for a blank line; ValueError says what is wrong with it."""
+def _json_text(line: str | ValueError | None, field: str) -> str | None:
+    """Return the text of a line or an item, None for a blank one; ValueError says what is wrong with it."""
+    if isinstance(line, ValueError):
+        raise line
     if line is None:
         raise ValueError(f"longer than {JSON_LINE:,} characters")
     if not line or line.isspace():
@@ -220,8 +229,7 @@ def _json_text(line: str | None, field: str) -> str | None:
     try:
         record = parse_json(line)
     except JSONDecodeError as error:
-        hint = " (a JSON array? One object a line is needed)" if line.lstrip()[:1] == "[" else ""
-        raise ValueError(f"not JSON: {not_json(error)} at character {error.pos + 1}{hint}") from None
+        raise ValueError(f"not JSON: {not_json(error)} at character {error.pos + 1}") from None
     if not isinstance(record, dict):
         raise ValueError(f"not an object with a field '{field}' but {_shown(record)}")
     if field not in record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
@@ -23,8 +23,8 @@ KINDS: dict[str, Kind] = {
     ".xml": "wikipedia",
 }
 KNOWN = (
-    ".txt, .jsonl, .json (an object a line), .xml (a Wikipedia dump), .parquet; these but Parquet also in .gz, .xz, "
-    ".zst, .bz2 and .tar"
+    ".txt, .jsonl, .json (objects, as lines or an array), .xml (a Wikipedia dump), .parquet; these but Parquet also in "
+    ".gz, .xz, .zst, .bz2 and .tar"
 )
 
 
@@ -81,7 +81,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
     for path in map(Path, files):
         if path.is_dir():
             told = problems.count
-            inside = _walk(path, without, problems)
+            inside = files_below(path, problems, without=without)
             if not inside and problems.count == told:
                 problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})", code="wrong-format")
             found += [_input(inner) for inner in inside if _readable(inner, problems)]
@@ -178,8 +178,10 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from error
 
 
-def _walk(folder: Path, without: Path | None, problems: Problems) -> list[Path]:
-    """Return the known files below a folder, sorted by path; hidden files and folders are left out.
+def files_below(
+    folder: Path, problems: Problems, *, without: Path | None = None, known: Callable[[str], object] = kind_of
+) -> list[Path]:
+    """Return the files below a folder whose names are `known`, sorted by path; hidden files and folders are left out.
 
     No folder is visited twice, however many links lead to it, and `without` not at all.
     """
@@ -197,7 +199,7 @@ def _walk(folder: Path, without: Path | None, problems: Problems) -> list[Path]:
             continue
         visited.add(identity)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(root, name) for name in names if not name.startswith(".") and kind_of(name) is not None]
+        found += [Path(root, name) for name in names if not name.startswith(".") and known(name)]
     return sorted(found)
 
 

@@ -98,7 +98,9 @@ def _names(feature: Any) -> Sequence[str]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those in a list; -1, which stands for none, and what is no class stay."""
+    """Return the name of a class, or those in a list; None for -1, a row without a label; what is no class stays."""
+    if value == -1 or (isinstance(value, list) and value and all(one == -1 for one in value)):
+        return None
     if isinstance(value, list):
         return [_named(one, names) for one in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from osbert.data.pack import Packer
-from osbert.evaluation.bootstrap import LEAST, bootstrap, bootstrap_interval, percentiles, wilson_interval
+from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.reports.bars import BarRow, IntervalRow, bar_plot, interval_plot
 from osbert.reports.examples import Answer, cards
 from osbert.reports.matrix import matrix_plot
@@ -26,8 +26,6 @@ WRONG, UNSURE = 60, 30
 """Most wrong rows that are shown, and most of those of which the model is least sure."""
 MOST_LABELS = 40
 """Most labels of which the scores are shown: the most frequent ones."""
-SLOW = 0.05
-"""Seconds for the metrics of all rows from which they are not computed anew for samples of the rows."""
 GROUPS, FEWEST = 4, 10
 """Groups of rows by their length, and the fewest rows of a group."""
 
@@ -67,35 +65,10 @@ def text_lengths(records: Sequence[Record], packer: Packer) -> list[int]:
     return [sum(len(packer.run(text).ids) for text in record.texts) for record in records]
 
 
-def metric_intervals(result: TaskResult) -> dict[str, tuple[float, float]]:
-    """Return the 95% interval of each metric but those of single classes, by the bootstrap over the records.
-
-    Where computing the metrics anew for each sample would take long, only of a criterion that is a mean over rows.
-    """
-    task, predictions, records = result.task, result.predictions, result.records
-    if not task.by_rows:
-        return {}
-    started = time.perf_counter()
-    metrics = task.metrics(predictions, records)
-    if time.perf_counter() - started > SLOW:
-        mean = mean_score(result.outcomes)
-        alike = math.isclose(mean, metrics[task.criterion], abs_tol=1e-9)
-        return {task.criterion: bootstrap_interval([one.score for one in result.outcomes])} if alike else {}
-    names = [name for name in metrics if "/" not in name]
-
-    def figures(rows: Sequence[int]) -> list[float]:
-        found = task.metrics([predictions[row] for row in rows], [records[row] for row in rows])
-        return [found.get(name, math.nan) for name in names]
-
-    values = bootstrap(lambda rows: figures(rows.tolist()), len(records), count=LEAST)
-    columns = {name: column[np.isfinite(column)] for name, column in zip(names, values.T)}
-    return {name: percentiles(column) for name, column in columns.items() if len(column)}
-
-
-def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> str:
+def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, ScoreInterval]) -> str:
     """Return the table of scores with their intervals."""
     rows = [
-        (name, f"{value:.4f}", "{:.4f} to {:.4f}".format(*intervals[name]) if name in intervals else "")
+        (name, f"{value:.4f}", f"{found.low:.4f} to {found.high:.4f}" if (found := intervals.get(name)) else "")
         for name, value in metrics.items()
         if "/" not in name
     ]

@@ -9,13 +9,14 @@ from typing import ClassVar
 
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
+from osbert.evaluation.intervals import score_intervals
 from osbert.evaluation.score import class_scores
 from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data, tables
 from osbert.reading.splits import USUAL
-from osbert.reports.outcomes import TaskResult, metric_intervals, result_sections, scores_table, text_lengths
+from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
@@ -150,7 +151,7 @@ def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
         predictions=evaluation.predictions,
         lengths=text_lengths(evaluation.records, evaluation.packer) if evaluation.packer else (),
     )
-    scores = scores_table(evaluation.metrics, metric_intervals(result))
+    scores = scores_table(evaluation.metrics, score_intervals(result.task, result.predictions, result.records))
     sections = [Section(heading="Scores", parts=[scores]), *result_sections(result)]
     return write_report(path, f"{name} on {len(evaluation.records):,} rows", sections)
 

@@ -18,6 +18,7 @@ from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokeni
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, probe, read_input
 from osbert.reading.encodings import Errors
+from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.terminal import counted
@@ -252,7 +253,8 @@ def _is_file(text: str) -> bool:
     if len(text) > LONGEST_PATH or "\n" in text:
         return False
     there = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
-    return there or (not any(map(str.isspace, text)) and kind_of(text) is not None)
+    named = kind_of(text) is not None or plain_suffix(Path(text)) in SUFFIXES
+    return there or (named and not any(map(str.isspace, text)))
 
 
 def _read(

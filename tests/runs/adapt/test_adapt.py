@@ -182,6 +182,18 @@ def test_every_form_of_texts_gives_the_same_rows(tmp_path) -> None:
         DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
 
 
+def test_a_folder_stands_for_its_tables_and_its_texts_but_not_for_the_output(tmp_path) -> None:
+    reading, run = AdaptationOptions().reading, tmp_path / "run"
+    run.mkdir()
+    for name in ("more.txt", "b.csv", "a.jsonl", "run/texts.jsonl", "notes.odt"):
+        (tmp_path / name).write_text('{"text": "one"}\n' if "jsonl" in name else "text\none\n")
+    found = DomainTexts.find(tmp_path, reading, without=run)
+    assert found.files == (tmp_path / "more.txt",)
+    assert [table.path.name for table in found.tables] == ["a.jsonl", "b.csv"]
+    with refusal("missing-file", "nothing.csv"):
+        DomainTexts.find(["nothing.csv"], reading)
+
+
 def test_column_and_encoding_hold_for_all_files(plain, adapt, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     lines = "".join(json.dumps({"body": f"{text} caf\u00e9"}, ensure_ascii=False) + "\n" for text in TEXTS)
@@ -219,6 +231,11 @@ def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(
         adapt(plain, out="full")
     with refusal("unknown-setting", "stepz"):
         adapt(plain, out="other", stepz=3)
+    with refusal("invalid-setting", "evaluate_every", "--forgetting none"):
+        adapt(plain, out="other", evaluate_every=0)
+    with refusal("missing-file", "full") as caught:
+        adapt(tmp_path / "full", out="other")
+    assert "--from" not in str(caught.value)
 
 
 def test_on_the_command_line_with_docstrings_as_general_text(sentences, tmp_path, capsys) -> None:

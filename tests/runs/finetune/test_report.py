@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 import osbert
+from osbert.errors import UserError
 from osbert.runs.contract import Notice
+from osbert.runs.finetune import train as steps
+from osbert.runs.finetune.events import Epoch
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -67,6 +70,26 @@ def test_a_learning_curve_is_added_to_the_finished_run_once(run: Path, encoder: 
     for rows in (8, 16, 32, 64):
         assert f"<td>{rows}</td>" in curve and any(line.startswith(f"{rows} rows: dev accuracy") for line in said)
     assert sum("before training" in line or line.startswith("best:") for line in said) == 2
+
+
+def test_a_part_that_fails_is_named_and_the_others_are_shown(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    train = steps.train
+
+    def diverge(plan: Any, rows: Any, model: Any, out: Path, *more: Any) -> Epoch:
+        if out.name == "1-8":
+            raise UserError("The losses became infinite.", code="training-diverged")
+        return train(plan, rows, model, out, *more)
+
+    monkeypatch.setattr(steps, "train", diverge)
+    call: dict[str, Any] = {"data": {"train": ROWS, "dev": DEV}, "out": tmp_path / "run", "epochs": 1, **QUICK}
+    run = osbert.finetune("classify", model=encoder, learning_curve=True, watch=said.append, **call)
+    [warning] = [one.text for one in said if isinstance(one, Notice) and one.warning and "1/8" in one.text]
+    assert "infinite" in warning
+    curve = (run.folder / "report.html").read_text().partition("<h2>Learning curve</h2>")[2]
+    assert "<td>16</td>" in curve and "<td>8</td>" not in curve and "1/8 of the training rows (8)" in curve
 
 
 def test_a_learning_curve_needs_one_task_one_run_and_some_rows(encoder: Path, tmp_path: Path) -> None:

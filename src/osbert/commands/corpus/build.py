@@ -27,15 +27,15 @@ def build(
 ) -> Result:
     """Build a corpus from text files.
 
-    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
-    these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the same command
-    is given again, and ends in the same bytes, whatever the number of workers.
+    Reads .txt, .jsonl, .json and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and
+    folders of these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the
+    same command is given again, and ends in the same bytes, whatever the number of workers.
 
     Parameters
     ----------
     files
-        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders. Folders give their
-        files with a known ending, sorted.
+        Text files (.txt, .jsonl, .json), Wikipedia dumps (.xml), Parquet, archives of these, and folders. Folders give
+        their files with a known ending, sorted.
     tokenizer
         A folder that `osbert tokenizer train` wrote, a Hugging Face tokenizer folder, or a vocab.txt.
     out

@@ -22,14 +22,14 @@ def train(
 ) -> Result:
     """Train a vocabulary on text files: WordPiece, byte-level BPE or Unigram.
 
-    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
-    these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is written
-    loads in Hugging Face too.
+    Reads .txt, .jsonl, .json and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and
+    folders of these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is
+    written loads in Hugging Face too.
 
     Parameters
     ----------
     files
-        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders.
+        Text files (.txt, .jsonl, .json), Wikipedia dumps (.xml), Parquet, archives of these, and folders.
     out
         The folder for tokenizer.json and small files beside it, among them vocab.txt with WordPiece.
     """

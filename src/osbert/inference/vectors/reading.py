@@ -94,7 +94,8 @@ class _Arrays(VectorFile):
             raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.", code="missing-file")
         with np.load(self.known) as arrays:
             self.settings = parse_json(arrays[SETTINGS].item())
-            self.names = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
+            texts = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
+            self.names = texts[: len(self.settings.get("columns", ()))]  # the others are columns that were kept
             self.lines = arrays["lines"]
             self.ends = {name: arrays[name + ENDS] for name in self.names}
         if path.suffix == ".npy" and (count := len(np.load(path, mmap_mode="r"))) != len(self.lines):
@@ -144,8 +145,10 @@ class _Parquet(VectorFile):
         with self._opened() as table:
             schema = table.schema_arrow
             self.settings = parse_json(schema.metadata[b"osbert"].decode())
-            self.vectors = [name for name in schema.names if name.partition("_")[0] == "vector"]
-            self.names = [name for name in schema.names if name != "line" and name not in self.vectors]
+            is_list = self.library.types.is_fixed_size_list
+            self.vectors = [field.name for field in schema if is_list(field.type)]
+            texts = [name for name in schema.names if name != "line" and name not in self.vectors]
+            self.names = texts[: len(self.settings.get("columns", ()))]
             counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
         self.ends = np.cumsum(counts)
 

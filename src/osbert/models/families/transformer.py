@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -29,6 +29,7 @@ class Transformer(Backbone):
 
     settings = Architecture
     architecture: Architecture
+    attends = True
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
@@ -122,10 +123,10 @@ class Transformer(Backbone):
         block, seen = last
         yield self._top(block(hidden, seen), batch)
 
-    def weights(self, batch: Batch) -> Iterator[list[Tensor]]:
+    def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
         """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
         layouts = self._layouts(self.layout(batch))
-        for block, hidden, layout in zip(self.depth, self.layers(batch), layouts, strict=False):
+        for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.weights(hidden, layout)
 
     def layout(self, batch: Batch) -> Layout:

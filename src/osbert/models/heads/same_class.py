@@ -12,9 +12,9 @@ from osbert.models.contract import Backbone, Head, Loss, States
 class SameClassHead(Head):
     """Pooled states -> the cosine of each two, which is to be 1 for two of one label and 0 for others.
 
-    SetFit (Tunstall et al. 2022, section 3.1) draws pairs of texts; here all pairs of a pass count, so that each text
-    is encoded once for many pairs. Like and unlike pairs weigh the same, whatever their numbers. It has no weights and
-    learns from the targets of another head, which stands on the same states.
+    SetFit (Tunstall et al. 2022, section 3.1) draws pairs of texts; here all pairs of a step, which is one pass, count,
+    so that each text is encoded once for many pairs. Like and unlike pairs weigh the same, whatever their numbers. It
+    has no weights and learns from the targets of another head, which stands on the same states.
     """
 
     sparse = True

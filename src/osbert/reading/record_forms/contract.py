@@ -60,7 +60,7 @@ class RecordForm:
     """What it is called."""
     heading: ClassVar[str] = ""
     """A column that a CSV file of this form has, "" where there is none such."""
-    complete: ClassVar[bool] = False
+    complete: bool = False
     """Whether `filled` holds all there is to say, so that no fields of a prediction are added."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:

@@ -27,10 +27,10 @@ class LabelStudio(RecordForm):
 
     title: ClassVar[str] = "Label Studio"
     heading: ClassVar[str] = "annotation_id"
-    complete: ClassVar[bool] = True
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Find out which tags mark spans and classes."""
+        """Find out which tags mark spans and classes, and whether the records are tasks, which hold predictions."""
+        self.complete = any(isinstance(record.get("data"), dict) for record in records)
         controls: dict[str, Control] = {}
         self.flat = {name for record in records for name in record if _marked(_parsed(record[name])) is not None}
         self.spans = False

@@ -111,7 +111,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     settings = _objective(request, origin, name, watch)
     if isinstance(request.texts, list) and not request.texts:
         raise UserError("Name files of texts after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
-    source = DomainTexts.find(request.texts, options.reading)
+    source = DomainTexts.find(request.texts, options.reading, without=request.out)
     general = None if options.general is None else DomainTexts.find(options.general, TableReading())
     for line in source.describe(options.text):
         watch(Notice(line))

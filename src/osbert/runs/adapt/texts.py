@@ -13,6 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import replacing
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, plain_suffix
+from osbert.reading.inputs import files_below, kind_of
 from osbert.reading.memory import Data, tables
 from osbert.reading.table import Table, TableReading, open_table
 from osbert.runs.demo.docstrings import sample
@@ -33,8 +34,11 @@ class DomainTexts:
     identity: list[Any]
 
     @classmethod
-    def find(cls, texts: Data, reading: TableReading) -> DomainTexts:
-        """Tell files from rows in memory, and files of rows from files of text. Raises UserError at a missing file."""
+    def find(cls, texts: Data, reading: TableReading, *, without: Path | None = None) -> DomainTexts:
+        """Tell files from rows in memory, and files of rows from files of text; a folder stands for its files.
+
+        `without`: the folder that is written, which is not read. Raises UserError at a missing file.
+        """
         several = isinstance(texts, Mapping)  # columns or splits, of which one must be named: `files_or_texts` refuses
         if not several and (hasattr(texts, "columns") or hasattr(texts, "column_names")):  # a DataFrame, a Dataset
             return cls._in_memory(texts)
@@ -47,6 +51,7 @@ class DomainTexts:
         paths = [Path(file) for file in files]
         if missing := [str(path) for path in paths if not path.exists()]:
             raise UserError(f"{', '.join(missing)}: no such file.", code="missing-file")
+        paths = [inner for path in paths for inner in _inside(path, without)]
         rowed = [path for path in paths if plain_suffix(path) in TABLES and path.is_file()]
         return cls(
             files=tuple(path for path in paths if path not in rowed),
@@ -95,6 +100,18 @@ def write_rows(texts: Iterable[str], stream: Any, field: str = "text") -> None:
     for text in texts:
         if text.strip():
             stream.write(json.dumps({field: text}) + "\n")
+
+
+def _inside(path: Path, without: Path | None) -> list[Path]:
+    """Return the files in a folder that hold texts; the path itself if it is a file, or a folder without any."""
+    problems = Problems(heading="These texts cannot be read")
+    found = files_below(path, problems, without=without, known=_holds_texts) if path.is_dir() else []
+    problems.stop_if_any()
+    return found or [path]
+
+
+def _holds_texts(name: str) -> bool:
+    return kind_of(name) is not None or plain_suffix(Path(name)) in TABLES
 
 
 def _columns(table: Table, column: str) -> TextColumns:

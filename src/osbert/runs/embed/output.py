@@ -68,6 +68,12 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
             f"{named(out)}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.",
             code="unknown-output-format",
         )
+    if form == ".jsonl" and options.keep_columns:
+        raise UserError(
+            f"{named(out)}: JSON lines of tokens have no place for the file's columns. Leave --keep-columns out, or "
+            "give a --pooling such as mean.",
+            code="options-exclude-each-other",
+        )
     if form == ".jsonl" and options.layers in NAMED:
         raise UserError(
             f"{named(out)}: JSON lines of tokens number the layers: give --layers as numbers, such as -1,-2,-3,-4.",

@@ -9,12 +9,17 @@ from pathlib import Path
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
+from osbert.inference.vectors.files import ENDS
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
+from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.standard_input import NAME, STREAM, kept_input
 from osbert.terminal import counted
+
+TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")
+"""The names that columns of a file of vectors have."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +57,14 @@ class TextRows:
     def name(self) -> str:
         """Return what messages call the file."""
         return self.before.name
+
+    @property
+    def others(self) -> dict[str, str]:
+        """Return the columns that hold no texts, by names that a file of vectors has no other use for."""
+        own = [name for name in self.table.columns if name not in self.columns.texts]
+        clashing = [name for name in own if name in TAKEN or name.endswith(ENDS)]
+        free = dict(zip(clashing, free_names(clashing, {*TAKEN, *own})))
+        return {free.get(name, name): name for name in own}
 
     def describe(self) -> str:
         """Return in words what was found."""

@@ -38,7 +38,7 @@ from osbert.runs.embed.output import (
 )
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.embed.windows import GrowingColumns, RowBatches
+from osbert.runs.embed.windows import GrowingColumns, RowBatches, kept_as
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
@@ -148,7 +148,8 @@ class _Embedding:
         rows.fit(engine)
         embedder = _embedder(engine, self.options)
         self._say(*(f"{self.model}: {remark}" for remark in engine.remarks), *remarks(self.options, engine))
-        facts = {**_facts(embedder, rows, weights), "output": self.out.form}
+        kept = rows.others if self.options.keep_columns else {}
+        facts = {**_facts(embedder, rows, weights), "output": self.out.form, **({"kept": [*kept]} if kept else {})}
         if before and self.work:
             self.work.refuse_other({"output": self.out.path.suffix, **before["facts"]}, facts)
         else:
@@ -161,7 +162,7 @@ class _Embedding:
         if growing.tally:
             self._say(f"going on after {growing.tally['rows']:,} of {counted(count, 'text')}")
         tables = rows.table.format.kind != "lines"
-        windows = RowBatches(embedder=embedder, is_json=self.out.form == ".jsonl", tables=tables)
+        windows = RowBatches(embedder=embedder, is_json=self.out.form == ".jsonl", tables=tables, kept=kept)
         texts = counted(count, "text")
         with explaining_stops(self.work, lambda: growing.tally.get("rows", 0), texts, self.watch):
             self._follow(growing, rows, windows, count)
@@ -227,8 +228,10 @@ def _write(growing: GrowingFiles, embedder: Embedder, out: VectorOutput, setting
         return
     kinds = {"vectors": "<f4"} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
     columns = {}
+    kept = kept_as(settings.get("kept", ()))
+    shown = {own + end: name + end for own, name in kept.items() for end in ("", ENDS)}
     for name, size in growing.sizes.items():
         dtype, inner = kinds.get(name, "<i8"), embedder.shape if name == "vectors" else ()
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
-        columns[name] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
+        columns[shown.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
     write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})

@@ -21,6 +21,8 @@ class VectorOptions(EmbeddingOptions):
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
     out_form: str = ""
     """The form of the output: npy, npz, parquet or jsonl; by the ending of --out when left open."""
+    keep_columns: bool = False
+    """Keep the file's other columns beside the vectors, as text; in JSON lines as they were."""
 
 
 @dataclass(frozen=True, kw_only=True)

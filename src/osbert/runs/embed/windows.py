@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,12 +37,14 @@ class GrowingColumns(Protocol):
 class RowBatches:
     """Turns rows into what the columns grow by: vectors, or JSON lines (`is_json`), of a vector or of every token.
 
-    `tables`: whether the texts come from a table, whose rows count, and not from lines.
+    `tables`: whether the texts come from a table, whose rows count, and not from lines. `kept`: the other columns of
+    the table that are kept, by the names that they get.
     """
 
     embedder: Embedder
     is_json: bool
     tables: bool
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def characters(self) -> int:
@@ -71,9 +73,13 @@ class RowBatches:
         if self.is_json:
             tokens = self.embedder.settings.pooling == "tokens"
             first = growing.tally.get("rows", 0)
-            parts = {LINES: self._lines(rows, groups, values, first) if tokens else _vector_lines(rows, texts, values)}
+            parts = {
+                LINES: self._lines(rows, groups, values, first) if tokens else self._vector_lines(rows, texts, values)
+            }
         else:
-            parts = self._vectors(groups, values, growing) | _texts(texts, growing)
+            named = zip(kept_as(self.kept), self.kept.values())
+            others = {kept: [row.values.get(name, "") for row in rows] for kept, name in named}
+            parts = self._vectors(groups, values, growing) | _texts(texts | others, growing)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         growing.append(parts, _tally(growing.tally, texts, groups))
 
@@ -99,19 +105,30 @@ class RowBatches:
             lines.append(feature_line(index, tokens, states.reshape(len(tokens), len(layers), -1), layers) + "\n")
         return "".join(lines).encode()
 
+    def _vector_lines(
+        self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]
+    ) -> bytes:
+        """Return JSON lines: the line of a text, the text or both of a pair, and its vector, or one of each layer.
 
-def _vector_lines(rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]) -> bytes:
-    """Return JSON lines: the line of a text, the text or both of a pair, and its vector, or one of each layer.
+        Numbers have as many digits as tell them from every other float32.
+        """
+        lines = []
+        for row, vector, *own in zip(rows, values, *texts.values(), strict=True):
+            others = {kept: (row.source or row.values).get(name) for kept, name in self.kept.items()}
+            told = json.dumps({"line": row.line, **dict(zip(texts, own)), **others}, ensure_ascii=False, default=str)
+            numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
+            shown = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
+            lines.append(f'{told[:-1]}, "vector": {shown}}}\n')
+        return "".join(lines).encode("utf-8", "backslashreplace")
 
-    Numbers have as many digits as tell them from every other float32.
+
+def kept_as(kept: Iterable[str]) -> dict[str, str]:
+    """Return what columns that are kept are called while they grow, in files of their own, with their names.
+
+    >>> kept_as(["id", "a/b"])
+    {'kept-0': 'id', 'kept-1': 'a/b'}
     """
-    lines = []
-    for row, vector, *own in zip(rows, values, *texts.values(), strict=True):
-        told = json.dumps({"line": row.line, **dict(zip(texts, own))}, ensure_ascii=False)
-        numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
-        shown = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
-        lines.append(f'{told[:-1]}, "vector": {shown}}}\n')
-    return "".join(lines).encode("utf-8", "backslashreplace")
+    return {f"kept-{place}": name for place, name in enumerate(kept)}
 
 
 def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingColumns) -> dict[str, bytes]:

@@ -55,25 +55,41 @@ def fill_defaults(
     value of the other. A run that is resumed in the folder `out` keeps its own settings. `records`: the training rows
     of each task; an epoch has the steps of all.
     """
+    chosen, reason = _choice(plan, records, out)
+    plan = plan.changed(chosen)
+    table = plan.table()
+    said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
+    said |= dict.fromkeys(plan.comparison.varied, "searched")
+    watch(Notice(f"{listed(chosen or said)}: {reason}"))
+    return plan
+
+
+def _shown(plan: FinetunePlan) -> tuple[str, ...]:
+    """Return the names of the settings that say how the plan learns."""
+    few_shot = plan.training.few_shot
+    if few_shot == "none":
+        return (*LENGTH, "optimizer.learning_rate")
+    return ("training.few_shot",) if few_shot == "linear" else ("training.few_shot", *CONTRASTIVE)
+
+
+def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str]:
+    """Return the settings that are chosen, by their dotted names, and the reason; none where those of the plan stay."""
     if stored := _stored(out, plan.open):
-        plan = plan.changed(stored)
-        watch(Notice(f"{listed(stored)}: kept from the run in {out}"))
-        return plan
+        return stored, f"kept from the run in {out}"
     if plan.training.few_shot != "none":
         own = {} if plan.training.few_shot == "linear" else CONTRASTIVE
-        return plan.changed({name: value for name, value in own.items() if name in plan.open})
-    if not plan.open.issuperset(LENGTH):
-        return plan
-    if few_shot_suits(plan, records):
-        chosen: dict[str, Any] = {"training.few_shot": "contrastive"} | CONTRASTIVE
-        watch(
-            Notice(
-                f"{listed(chosen)}: {len(records[0]):,} training rows are too few to fine-tune, so the encoder's "
-                "sentence vectors are tuned and a linear layer is fitted to them. --few-shot none fine-tunes."
-            )
+        chosen = {name: value for name, value in own.items() if name in plan.open}
+        return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
+            "and what goes with it" if chosen else "whatever the number of rows"
         )
-        return plan.changed(chosen)
-    return _small_data(plan, records, watch)
+    if not plan.open.issuperset(LENGTH):
+        return {}, "as given, and the defaults where nothing is given, whatever the number of rows"
+    if few_shot_suits(plan, records):
+        return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+            f"{len(records[0]):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
+            "and a linear layer is fitted to them. --few-shot none fine-tunes."
+        )
+    return _small_data(plan, records)
 
 
 def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> bool:
@@ -94,8 +110,8 @@ def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> b
     return with_sentences(open_folder(plan.model, plan.opening.again).architecture) is not None
 
 
-def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]], watch: Watch) -> FinetunePlan:
-    """Return the plan with as many steps of fine-tuning as the rows need, and report them if they are not the paper's.
+def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str]:
+    """Return the settings for as many steps of fine-tuning as the rows need, none where the paper's do, and the reason.
 
     A learning rate that is given stays.
     """
@@ -106,19 +122,16 @@ def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]], watch: 
 
     before = plan.training.batch, plan.training.epochs
     found = small_data(steps, batch=before[0], epochs=before[1])
+    made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
     if found == before:
-        return plan
+        return {}, f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
     chosen: dict[str, Any] = dict(zip(LENGTH, found))
     if "optimizer.learning_rate" in plan.open:
         chosen["optimizer.learning_rate"] = RATE
-    made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
-    watch(
-        Notice(
-            f"{listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn "
-            f"from; these are {makes:,}. --settings paper uses the paper's values."
-        )
+    return chosen, (
+        f"batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
+        f"{makes:,}. --settings paper uses the paper's values."
     )
-    return plan.changed(chosen)
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:

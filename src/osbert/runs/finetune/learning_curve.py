@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.reports.page import Section, add_section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.contract import Notice, Watch, ignore
@@ -38,7 +38,8 @@ def learning_curve(
 ) -> None:
     """Fine-tune on parts of the training rows, and add the curve to the report of the finished run in `out`.
 
-    `plan` is that of a run of one task, before its open settings were filled in.
+    A part that cannot be learnt from, as where its losses become infinite, is named and left out. `plan` is that of a
+    run of one task, before its open settings were filled in.
     """
     teaching = [record for record in records["train"] if not plan.task.lacks(record)]
     if len(teaching) < LEAST * PARTS[0]:
@@ -61,7 +62,10 @@ def learning_curve(
         rows = [teaching[place] for place in sorted(order[: len(teaching) // part].tolist())]
         name = f"1/{part} of the training rows ({len(rows):,})"
         trials.append(StudyTrial(name=name, folder=out / FOLDER / f"1-{part}", settings=rows))
-    results = Study(work=train, watch=watch).run(trials)
+    failed = Problems(heading="Parts of the learning curve")
+    results = Study(work=train, watch=watch, problems=failed).run(trials)
+    for message in failed.messages:
+        watch(Notice(f"not in the learning curve: {message}", warning=True))
     points = {len(one.trial.settings): one.metrics for one in results if one.best}
     points[len(teaching)] = RunFolder(out).facts["finished"]["best"]["metrics"]
     criterion = plan.task.criterion
@@ -79,5 +83,7 @@ def _section(points: Mapping[int, Mapping[str, float]], criterion: str, results:
         "One run for each number of rows, each with the defaults that suit it, scored on the same development rows. "
         "Where the curve still climbs at its end, more rows are likely to help."
     )
+    if failed := [one.trial.name for one in results if not one.best]:
+        said += f" Without a score, for their runs failed: {', '.join(failed)}."
     parts = [line_plot([curve, dots], title=f"{criterion} by training rows", across="training rows")]
     return Section(heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(said)])

@@ -224,7 +224,7 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
             "--from-scratch leaves no vectors to build on: leave one of the two out.", code="options-exclude-each-other"
         )
     idle = {*LENGTH, "optimizer.learning_rate", "scores.evaluate_every", "scores.patience", "scores.keep"}
-    idle |= {"comparison.search"}
+    idle |= {"comparison.search", "comparison.seeds"}  # the layer is the same for every seed
     for name in sorted(idle & {*given}) if kind == "linear" else ():
         problems.add(
             f"--{name.rpartition('.')[2].replace('_', '-')} does nothing there: leave it out.",

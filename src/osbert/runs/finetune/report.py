@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.objectives.left_to_right import LeftToRight
-from osbert.reports.outcomes import TaskResult, metric_intervals, result_sections, scores_table, text_lengths
+from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Point, Series, line_plot, smooth
 from osbert.runs.finetune.data_summary import data_parts
@@ -30,8 +31,10 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in shown)
     tasks = [
-        _task_sections(own, *found, kept=kept)
-        for own, found in zip(run.outcomes, run.rows.own(run.predictions), strict=True)
+        _task_sections(own, rows, predictions, intervals, kept=kept)
+        for own, (rows, predictions), intervals in zip(
+            run.outcomes, run.rows.own(run.predictions), run.intervals, strict=True
+        )
     ]
     sections = [
         *(scores for scores, *_ in tasks),
@@ -48,7 +51,14 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
 
-def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Prediction], *, kept: str) -> list[Section]:
+def _task_sections(
+    own: TaskOutcome,
+    rows: TaskRows,
+    predictions: Sequence[Prediction],
+    intervals: Mapping[str, ScoreInterval],
+    *,
+    kept: str,
+) -> list[Section]:
     """Return the sections of one task, its scores first; the predictions are those before it got its temperature."""
     task, calibration = own.task, own.calibration
     fitted = calibration is not None and calibration.temperature != 1
@@ -62,9 +72,6 @@ def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Predi
     )
     chosen = ", by which the epoch was chosen as well" if kept == "best" else ""
     said = f"On {len(rows.development):,} development rows{chosen}."
-    intervals = metric_intervals(result)
-    if found := own.interval:  # the figure of run.json, with the bounds that it has there
-        intervals[found["metric"]] = found["low"], found["high"]
     parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(said)]
     return [
         Section(heading=result.heading(f"Scores of the {kept} epoch"), parts=parts),

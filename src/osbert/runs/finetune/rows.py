@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -22,7 +22,7 @@ from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.intervals import score_interval
+from osbert.evaluation.intervals import ScoreInterval, score_intervals
 from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
@@ -40,15 +40,13 @@ MEAN = "mean"
 class TaskOutcome:
     """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
 
-    `collapsed`: the one answer that it gives all of these rows. `interval`: the fields of the `ScoreInterval` of its
-    criterion there, {} where there is none. `folder`: the part of the run's folder that its model goes into, "" for the
-    whole of it.
+    `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
+    goes into, "" for the whole of it.
     """
 
     task: Task
     calibration: Calibration | None
     collapsed: str = ""
-    interval: Mapping[str, Any] = field(default_factory=dict)
     folder: str = ""
 
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,8 +104,8 @@ class TaskRows:
             remarks=[*record_remarks(task, records)],
         )
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the stream of steps."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> RecordLoader:
+        """Return the stream of steps; `whole`: each is one pass, also where the task does not need it."""
         task = self.task
         return RecordLoader(
             EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
@@ -115,7 +113,7 @@ class TaskRows:
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
-            whole=task.batching == "step",
+            whole=whole or task.batching == "step",
         )
 
     def batches(self) -> list[Batch]:
@@ -145,12 +143,10 @@ class TaskRows:
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""
         task, calibration = self.task.tuned(predictions, self.development)
-        interval = score_interval(self.task, predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},
             "collapsed": self.collapsed(predictions),
-            "interval": asdict(interval) if interval else {},
         }
 
     def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
@@ -160,7 +156,6 @@ class TaskRows:
             task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
             calibration=Calibration(**calibration) if calibration else None,
             collapsed=learnt["collapsed"],
-            interval=learnt.get("interval", {}),  # a checkpoint of an earlier version has none
             folder=folder,
         )
 
@@ -243,10 +238,11 @@ class FinetuneRows:
         """Return fresh heads by the tasks' names."""
         return {rows.task.name: rows.task.head(backbone) for rows in self.tasks}
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
-        """Return the stream of steps, each of one task."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> EpochLoader:
+        """Return the stream of steps, each of one task and, if `whole`, one pass."""
         loaders = {
-            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
+            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed, whole=whole)
+            for rows in self.tasks
         }
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 
@@ -289,6 +285,10 @@ class FinetuneRows:
         """Return what tasks learn from the predictions for the development records, as plain values."""
         found = {rows.task.name: rows.learnt(own) for rows, own in self.own(predictions)}
         return next(iter(found.values())) if self.single else found
+
+    def intervals(self, predictions: Sequence[Prediction]) -> list[dict[str, ScoreInterval]]:
+        """Return the intervals of each task's metrics on the development rows."""
+        return [score_intervals(rows.task, own, rows.development) for rows, own in self.own(predictions)]
 
     def outcomes(self, learnt: Mapping[str, Any]) -> list[TaskOutcome]:
         """Return the tasks with what `learnt` gave; of several each has a folder of its name."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import Score
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
@@ -73,9 +75,11 @@ class FinetuneTrainer:
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
-        self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
-        training = settings.training(self.loader.steps_per_epoch)
         contrastive = settings.few_shot not in ("none", "linear")
+        self.loader = rows.loader(
+            batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed, whole=contrastive
+        )
+        training = settings.training(self.loader.steps_per_epoch)
         trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
@@ -185,6 +189,11 @@ class FinetuneTrainer:
     def predictions(self) -> Sequence[Prediction]:
         """Return the predictions of the best epoch for the development rows, once the run is finished."""
         return self.scored.predictions if self.scored else ()
+
+    @cached_property
+    def intervals(self) -> list[dict[str, ScoreInterval]]:
+        """Return the intervals of each task's metrics, once the run is finished."""
+        return self.rows.intervals(self.predictions)
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""

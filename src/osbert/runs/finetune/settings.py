@@ -55,8 +55,8 @@ class FinetuneSettings:
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     Fewer where the rows are few and no number is given (--settings)."""
     micro_tokens: int = 4096
-    """Most tokens in one pass through the model; a step with more is split, with the same gradient. With --few-shot
-    contrastive only the texts of a pass are compared: then give what holds a batch."""
+    """Most tokens in one pass through the model; a step with more is split, with the same gradient. It does nothing
+    where the loss compares all rows of a step, as with --few-shot contrastive: such a step is one pass."""
     seed: int = 0
     """Decides the new weights, the order of the rows and the dropout."""
     dropout: float = 0.1

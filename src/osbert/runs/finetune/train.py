@@ -146,18 +146,24 @@ def complete(
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
     finetuning_report(run, name=plan.name)
-    for one in run.outcomes:
-        close(one, folders.get(one.folder, folder), plan, ended)
+    for one, intervals in zip(run.outcomes, run.intervals, strict=True):
+        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, ended)
     if folders:
         folder.finish(ended)
 
 
-def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Mapping[str, Any]) -> None:
+def close(
+    outcome: TaskOutcome,
+    interval: ScoreInterval | None,
+    folder: RunFolder,
+    plan: FinetunePlan,
+    ended: Mapping[str, Any],
+) -> None:
     """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
     folder.write_recipe(plan.of(outcome.task).table())
     calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
-    interval = {"interval": outcome.interval} if outcome.interval else {}
-    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration, **interval})
+    bounds = {"interval": dataclasses.asdict(interval)} if interval else {}
+    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration, **bounds})
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:

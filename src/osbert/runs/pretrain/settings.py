@@ -79,11 +79,14 @@ class Recipe:
     ends. none: it never does."""
 
     def __post_init__(self) -> None:
-        """Refuse a time that has passed."""
+        """Refuse a time that has passed, and a limit that is never looked at."""
         if not 0 <= self.minutes < float("inf"):
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
+        training = getattr(self, "training", None)  # in `schema`
+        if self.forgetting and training and not training.evaluate_every:
+            raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
@@ -215,7 +218,7 @@ def read_plan(
         remarks=tuple(remarks),
     )
     if out is not None:
-        _check_out(out, {"--corpus": corpus, "--from": origin}, problems)
+        _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
         require_trackers(settings.training.track, problems)
     _check(plan, problems)
     if before is not None:
@@ -230,14 +233,12 @@ def _recipe_settings(name: str, part: str) -> frozenset[str]:
 
 
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
-    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by their options."""
+    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by what they are."""
     if out.exists() and not out.is_dir():
         problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
-    for option, folder in inputs.items():
+    for what, folder in inputs.items():
         if folder is not None and out.resolve() == folder.resolve():
-            problems.add(
-                f"--out and {option} are the same folder, {out}. Choose another one for --out.", code="output-is-input"
-            )
+            problems.add(f"--out and {what} are the same folder, {out}. Give another --out.", code="output-is-input")
 
 
 def read_settings(
@@ -298,8 +299,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
         problems.add(
-            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with. "
-            "Put the right one there, or build the corpus again.",
+            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with: build the corpus again.",
             code="mismatched-tokenizer",
         )
     try:

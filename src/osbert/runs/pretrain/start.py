@@ -53,7 +53,7 @@ class Origin:
         """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's, or is damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(
-                f"{folder} holds no encoder (config.json is missing): --from takes a finished run's folder.",
+                f"{folder} holds no encoder (config.json is missing). Give the folder of a finished run or of a model.",
                 code="missing-file",
             )
         source = open_folder(folder, opening)

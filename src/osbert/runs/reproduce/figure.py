@@ -18,6 +18,8 @@ from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 
 REPORT = "report.html"
+APART = 0.01
+"""Distance of two curves' points of the same step, as a part of the last step."""
 PROTOCOL_SAID = (
     "Each curve is one pretraining, whose model of each step is fine-tuned with every seed; so an interval holds the "
     "chance of fine-tuning, and not that of pretraining. Scores are those of the best epoch on the development rows."
@@ -82,15 +84,17 @@ def _rows(curves: Sequence[StepCurve]) -> list[list[str]]:
 
 
 def _picture(name: str, curves: Sequence[StepCurve]) -> str:
-    """Return the curves through the means, with a vertical line for each interval."""
+    """Return the curves through the means, with a vertical line for each interval; side by side, none hides another."""
     series = []
+    apart = APART * max(step for curve in curves for step in curve.scores)
     for place, curve in enumerate(curves):
-        numbers = {step: summarise(found) for step, found in curve.scores.items()}
-        means = [(float(step), one.mean) for step, one in numbers.items()]
+        shift = apart * (place - len(curves) + 1)
+        numbers = {step + shift: summarise(found) for step, found in curve.scores.items()}
+        means = [(step, one.mean) for step, one in numbers.items()]
         series.append(Series(name=curve.name, points=means, color=place))
         for step, one in numbers.items():
             if one.count >= FEWEST:
-                ends = [(float(step), end) for end in one.interval]
+                ends = [(step, end) for end in one.interval]
                 series.append(Series(name="", points=ends, color=place))
     return line_plot(series, title=f"{name} by steps of pretraining", percent=True)
 

@@ -26,11 +26,12 @@ from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.warnings import deduplicated
-from osbert.runs.study.report import folds_report
+from osbert.runs.study.report import CROSS_VALIDATED, study_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
 from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
 from osbert.tasks import Record, Task
+from osbert.terminal import counted
 from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RECIPE, RunFolder
@@ -41,6 +42,8 @@ WHOLE, FOLD = "whole", "fold"
 """What the run that makes the model is called, and those of the folds."""
 BINS = 10
 """Into so many ranges numbers are put, each of which is dealt evenly."""
+SHOWN = 5
+"""Most lines in a warning."""
 
 
 def cross_validate(
@@ -56,7 +59,7 @@ def cross_validate(
     """
     [splits] = records
     rows = all_rows(plan.task, splits)
-    dealt = deal(plan, rows)
+    dealt = deal(plan, rows, watch)
     parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
     if plan.training.deduplicate:  # the whole's rows are so already
         parts = {name: deduplicated(own) for name, own in parts.items()}
@@ -98,11 +101,18 @@ def all_rows(task: Task, splits: Splits) -> list[Record]:
     return rows
 
 
-def deal(plan: FinetunePlan, rows: Sequence[Record]) -> Integers:
-    """Return the fold of each row (n,). Raises UserError when there are too few rows or groups."""
+def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> Integers:
+    """Return the fold of each row (n,). Raises UserError when there are too few rows or groups.
+
+    A row whose cell of the group is empty is a group of its own, with a warning.
+    """
     wanted = plan.comparison
     cells = plan.task.source.cells(wanted.group) if wanted.group else {}
-    groups = [cells[record.line] for record in rows] if wanted.group else []
+    groups = [cells[record.line].strip() or record.line for record in rows] if wanted.group else []
+    if lone := [str(group) for group in groups if isinstance(group, int)]:
+        more = f" and {len(lone) - SHOWN:,} more" if len(lone) > SHOWN else ""
+        told = f"{counted(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
+        watch(Notice(f"{told}: each is dealt as a group of its own", warning=True))
     try:
         return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)
     except ValueError as error:
@@ -193,7 +203,9 @@ def finish(plan: FinetunePlan, folder: RunFolder, whole: TrialResult, folds: Seq
     own = whole.trial.folder
     kept = {"comparison": plan.comparison.table()}
     adopt(own, folder, recipe.read(own / RECIPE) | kept)
-    folds_report(folder.folder, name=plan.name, criterion=plan.task.criterion, results=folds, whole=whole)
+    study_report(
+        folder.folder, CROSS_VALIDATED, name=plan.name, criterion=plan.task.criterion, results=folds, kept=whole
+    )
     figures = {
         name: {
             "mean": one.mean,

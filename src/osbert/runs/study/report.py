@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
@@ -12,56 +13,63 @@ from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.study.runner import TrialResult
 
-PROTOCOL = (
-    "Each run is reported with the scores of its weights on the development rows, by which the settings, the run and, "
-    "but with --keep last, the epoch were chosen as well: these scores flatter a little, the more runs there are. For "
-    "a number to publish, score the chosen run on rows that had no part in this: osbert evaluate."
+
+@dataclass(frozen=True)
+class Wording:
+    """What the report of a kind of study says in its own words; `lead` is given the kept run's name and the score's."""
+
+    title: str
+    unit: str
+    model: str
+    lead: str
+    explanation: str
+
+
+COMPARED = Wording(
+    title="compared",
+    unit="run",
+    model="best run",
+    lead="The best is {kept}: its weights are this folder's model. {criterion} over the runs with its settings",
+    explanation="Each run is reported with the scores of its weights on the development rows, by which the settings, "
+    "the run and, but with --keep last, the epoch were chosen as well: these scores flatter a little, the more runs "
+    "there are. For a number to publish, score the chosen run on rows that had no part in this: osbert evaluate.",
 )
-FOLDS = (
-    "Each row is scored by a run that has not seen it. The epoch of a fold is the best on its own rows, which flatters "
-    "a little; with --keep last nothing is chosen on them. The folds share most of their training rows, so that the "
-    "interval is somewhat too narrow (Nadeau and Bengio 2003). The model of this folder comes from one more run, which "
-    "is what the same command makes without --folds; trials/whole is its folder."
+CROSS_VALIDATED = Wording(
+    title="cross-validated",
+    unit="fold",
+    model="model",
+    lead="{criterion} over the folds",
+    explanation="Each row is scored by a run that has not seen it. The epoch of a fold is the best on its own rows, "
+    "which flatters a little; with --keep last nothing is chosen on them. The folds share most of their training rows, "
+    "so that the interval is somewhat too narrow (Nadeau and Bengio 2003). The model of this folder comes from one "
+    "more run, which is what the same command makes without --folds; trials/whole is its folder.",
 )
 
 
-def trials_report(
-    folder: Path, *, name: str, criterion: str, results: Sequence[TrialResult], best: TrialResult
+def study_report(
+    folder: Path, wording: Wording, *, name: str, criterion: str, results: Sequence[TrialResult], kept: TrialResult
 ) -> Path:
-    """Write report.html into the folder of a comparison of the task `name`; returns its path."""
-    groups = _groups(results)
-    shown = [key for key in best.metrics if "/" not in key]
-    numbers = {group: summaries([one.metrics for one in found]) for group, found in groups.items()}
-    overall = numbers[_group(best)][criterion]
-    sections = [
-        Section(heading=f"Where the runs lie: {criterion}", parts=[_strips(groups, results, criterion, best)]),
-        Section(heading="Over the runs", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
-        Section(heading="Every run", parts=[_runs(results, shown, best)]),
-        Section(heading="How to read this", parts=[paragraph(PROTOCOL)]),
-        Section(heading="Settings of the best run", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
-    ]
-    lead = f"{len(results)} runs. The best is {best.trial.name}: its weights are this folder's model. "
-    lead += f"{criterion[0].upper()}{criterion[1:]} over the runs with its settings: {overall.describe()}."
-    return write_report(folder / "report.html", f"Fine-tuning, compared: {name}", sections, lead=lead)
+    """Write report.html into the folder of a study of the task `name`, of which `kept` is the folder's model.
 
-
-def folds_report(
-    folder: Path, *, name: str, criterion: str, results: Sequence[TrialResult], whole: TrialResult
-) -> Path:
-    """Write report.html into the folder of a cross-validation of the task `name`; `whole` is the run of the model."""
+    Returns its path.
+    """
+    unit = wording.unit
     groups = _groups(results)
-    shown = [key for key in whole.metrics if "/" not in key]
+    shown = [key for key in kept.metrics if "/" not in key]
     numbers = {group: summaries([one.metrics for one in found]) for group, found in groups.items()}
-    [overall] = [found[criterion] for found in numbers.values()]
+    # The model of a cross-validation is none of its folds, which all have the same settings.
+    [overall] = [found for group, found in numbers.items() if group == _group(kept) or kept not in results]
+    settings = code(recipe.dump(recipe.read(folder / "recipe.toml")))
     sections = [
-        Section(heading=f"Where the folds lie: {criterion}", parts=[_strips(groups, results, criterion, whole)]),
-        Section(heading="Over the folds", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
-        Section(heading="Every fold", parts=[_runs(results, shown, whole)]),
-        Section(heading="How to read this", parts=[paragraph(FOLDS)]),
-        Section(heading="Settings of the model", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
+        Section(heading=f"Where the {unit}s lie: {criterion}", parts=[_strips(groups, results, criterion, kept)]),
+        Section(heading=f"Over the {unit}s", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
+        Section(heading=f"Every {unit}", parts=[_runs(results, shown, kept)]),
+        Section(heading="How to read this", parts=[paragraph(wording.explanation)]),
+        Section(heading=f"Settings of the {wording.model}", parts=[settings]),
     ]
-    lead = f"{len(results)} folds. {criterion[0].upper()}{criterion[1:]} over the folds: {overall.describe()}."
-    return write_report(folder / "report.html", f"Fine-tuning, cross-validated: {name}", sections, lead=lead)
+    lead = wording.lead.format(kept=kept.trial.name, criterion=criterion[0].upper() + criterion[1:])
+    said = f"{len(results)} {unit}s. {lead}: {overall[criterion].describe()}."
+    return write_report(folder / "report.html", f"Fine-tuning, {wording.title}: {name}", sections, lead=said)
 
 
 def _group(result: TrialResult) -> str:

@@ -28,7 +28,7 @@ from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.run import tidy
 from osbert.runs.finetune.warnings import REMARKS
-from osbert.runs.study.report import remark, trials_report
+from osbert.runs.study.report import COMPARED, remark, study_report
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
 from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.terminal import one_line
@@ -164,7 +164,7 @@ def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Seque
     own = best.trial.folder
     asked = plan.comparison.table()
     adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
-    trials_report(folder.folder, name=plan.name, criterion=criterion, results=results, best=best)
+    study_report(folder.folder, COMPARED, name=plan.name, criterion=criterion, results=results, kept=best)
     folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, "comparison": asked})
 
 

@@ -26,7 +26,8 @@ class JsonRecords(RowForm):
         super().__init__(layout)
         table = layout.inputs.table
         self.form = table.form if isinstance(table, AnnotatedTable) else None
-        self.complete = bool(self.form and self.form.complete) and not layout.options.extended
+        options = layout.options
+        self.complete = bool(self.form and self.form.complete) and not (options.top_k or options.probabilities)
         self.is_array = holds_array(table)
 
     @classmethod
@@ -43,11 +44,11 @@ class JsonRecords(RowForm):
         own = said.row.record or said.row.source or said.row.values
         suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
         filled = self.form.filled(own, suggestion) if self.form else None
-        if filled is None or not self.complete:
-            fields = self.layout.options.fields(said.prediction, said.withheld)
-            names = free_names(list(fields), {*self.layout.inputs.columns, *own})  # a row need not have all of a record
-            filled = {**(filled or own), **dict(zip(names, fields.values()))}
-        text = as_json(filled)
+        fields = self.layout.options.fields(said.prediction, said.withheld)
+        if self.complete and (filled is not None or said.prediction is None or said.withheld):
+            fields = {"abstained": said.withheld} if "abstained" in fields else {}
+        names = free_names(list(fields), {*self.layout.inputs.columns, *own})  # a row need not have all of a record
+        text = as_json({**(filled or own), **dict(zip(names, fields.values()))})
         return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}\n"
 
     def end(self, rows: int) -> str:

@@ -1,0 +1,1 @@
+"""The analyses of a model: one a file, loaded by its name."""

@@ -1,0 +1,219 @@
+"""What each head looks at: neighbours, itself, [CLS], [SEP], punctuation; how far, and how broadly.
+
+Clark et al. 2019, "What Does BERT Look At?", section 3. Each figure of a text is a mean over those of its queries that
+have such a key (the first token has none before it), and then a mean over texts, so that long texts count no more. The
+entropy is exact, in nats. The baseline is the same figure of attention that is spread evenly over all that a token
+sees; for the entropy of a whole text that is ln n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.analysis.figures import Figure, Floats, RunningMeans, grid, named, places
+from osbert.analysis.kinds.contract import Analysis, TextPass, TokenMarks
+from osbert.models.contract import Sizes
+from osbert.reports.explained import explained
+from osbert.reports.heat import heat_map
+from osbert.reports.page import Section, paragraph
+from osbert.reports.plot import Series, line_plot
+
+NAMES = {
+    "previous": "the previous token",
+    "next": "the next token",
+    "itself": "the token itself",
+    "first": "[CLS]",
+    "separator": "[SEP]",
+    "punctuation": "punctuation",
+}
+"""The figures that are parts of a head's attention, with what they are of."""
+ENTROPIES = ("entropy", "first_entropy")
+ALL = (*NAMES, "distance", *ENTROPIES)
+UNIFORM = "uniform"
+DISTANT = (
+    "Heads look {low:.1f} to {high:.1f} tokens away on average; even attention would look {even:.1f} away.",
+    "Attention to [CLS] and [SEP] counts as distance, too: a head that rests there looks far without reading anything.",
+)
+BROAD = (
+    "From {low:.2f} nats, a head that looks at one token, to {high:.2f}; even attention would have {even:.2f}.",
+    "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
+)
+STRONG = 0.5
+"""The part of its attention from which on a head counts as one that looks at something."""
+
+
+def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
+    """Return the figures (S, H) of attention weights (H, T, T), in the order of ALL; NaN where no query has one."""
+    length = weights.shape[-1]
+    positions = torch.arange(length, device=weights.device)
+    distances = (positions[:, None] - positions).abs().to(weights.dtype)  # (T, T)
+    entropies = -torch.xlogy(weights, weights).sum(-1)  # (H, T)
+
+    def diagonal(offset: int) -> Tensor:
+        return weights.diagonal(offset, -2, -1).mean(-1)
+
+    def keys(which: np.ndarray) -> Tensor:
+        index = torch.from_numpy(np.flatnonzero(which)).to(weights.device)
+        return weights.index_select(-1, index).sum(-1).mean(-1)
+
+    first = torch.from_numpy(np.flatnonzero(marks.first)).to(weights.device)
+    return torch.stack(
+        [
+            diagonal(-1),
+            diagonal(1),
+            diagonal(0),
+            keys(marks.first),
+            keys(marks.separator),
+            keys(marks.punctuation),
+            (weights * distances).sum(-1).mean(-1),
+            entropies.mean(-1),
+            entropies.index_select(-1, first).mean(-1),
+        ]
+    )
+
+
+def uniform(length: int, *, causal: bool) -> Tensor:
+    """Return attention (1, T, T) that is spread evenly over all tokens, or over those up to the query."""
+    even = torch.ones(1, length, length)
+    even = even.tril() if causal else even
+    return even / even.sum(-1, keepdim=True)
+
+
+class Heads(Analysis):
+    """Means over texts of what each head looks at."""
+
+    place = 1
+
+    def __init__(self, sizes: Sizes, seed: int) -> None:
+        """Begin with no text."""
+        super().__init__(sizes, seed)
+        self.heads = RunningMeans()  # (L, H, S)
+        self.layers = RunningMeans()  # (L, S)
+        self.even = RunningMeans()  # (S,)
+
+    def add(self, text: TextPass) -> None:
+        """Add the figures of a text's heads, their mean in each layer, and those of even attention."""
+        values = np.array([statistics(weights, text.marks).T.cpu().numpy() for weights in text.attention], np.float64)
+        self.heads.add(values)
+        self.layers.add(values.mean(axis=1))
+        length = text.attention[0].shape[-1]
+        even = statistics(uniform(length, causal=self.sizes.causal), text.marks)
+        self.even.add(even[:, 0].numpy())
+
+    def figures(self) -> list[Figure]:
+        """Return each figure of each layer, the mean of its heads, and of each head."""
+        found = []
+        for means, names in ((self.layers, ("layer",)), (self.heads, ("layer", "head"))):
+            for place, where in places(means.mean.shape[:-1], *names):
+                for number, name in enumerate(ALL):
+                    index = (*place, number)
+                    if means.n[index]:
+                        found.append(self._figure(means, index, name, where))
+        return found
+
+    def _figure(self, means: RunningMeans, index: tuple[int, ...], name: str, where: dict[str, int | str]) -> Figure:
+        return Figure(
+            name=name if len(where) > 1 else f"layer_{name}",
+            where=where,
+            value=float(means.mean[index]),
+            n=int(means.n[index]),
+            unit="texts",
+            interval=means.interval(index),
+            baselines={UNIFORM: float(self.even.mean[index[-1]])},
+            data=self.reads,
+            seed=self.seed,
+        )
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return the entropy by layer, and a map of all heads for each of the other figures."""
+        maps = [_map(figures, name, what) for name, what in NAMES.items() if named(figures, name)]
+        parts = [
+            paragraph(
+                f"Means over {figures[0].n:,} texts. A head has a row of attention for each token, which sums to 1. "
+                "Layers and heads count from 1; point at a cell for its value and its interval."
+            ),
+            _entropy_plot(figures),
+            *maps,
+            _measure_map(figures, "distance", "Mean distance in tokens", DISTANT),
+            _measure_map(figures, "entropy", "Entropy, nats", BROAD),
+        ]
+        return Section(heading="What the heads look at", parts=parts)
+
+
+def _entropy_plot(figures: Sequence[Figure]) -> str:
+    layers = named(figures, "layer_entropy")
+    even = layers[0].baselines[UNIFORM]
+    curve = [(float(one.where["layer"]), one.value) for one in layers]
+    series = [
+        Series(name="mean of the layer", points=curve),
+        *(  # a series each: no line joins the heads of a layer
+            Series(
+                name="" if number else "a head", points=[(float(one.where["layer"]), one.value)], look="dots", color=1
+            )
+            for number, one in enumerate(named(figures, "entropy"))
+        ),
+    ]
+    if beginning := [(float(one.where["layer"]), one.value) for one in named(figures, "layer_first_entropy")]:
+        series.append(Series(name="mean, from [CLS] alone", points=beginning, color=2))
+    series.append(Series(name="even attention: ln n", points=[(x, even) for x, _ in curve], color=5))
+    lowest, highest = min(layers, key=lambda one: one.value), max(layers, key=lambda one: one.value)
+    return explained(
+        line_plot(series, title="Entropy of attention by layer, nats", across="layer"),
+        plain=f"Attention is broadest in layer {highest.where['layer']} ({highest.value:.2f} nats, as if over "
+        f"{np.exp(highest.value):.0f} tokens) and narrowest in layer {lowest.where['layer']} ({lowest.value:.2f}, "
+        f"{np.exp(lowest.value):.0f} tokens); spread evenly it would be {even:.2f}.",
+        caution="Entropy grows with the length of a text: compare models on the same texts, and look at the dots, "
+        "since a mean hides broad and narrow heads.",
+    )
+
+
+def _values(figures: Sequence[Figure], name: str) -> tuple[Floats, dict[tuple[int, int], str]]:
+    """Return the values (L, H) of a figure, and the note of each cell."""
+    notes = {}
+    for one in named(figures, name):
+        layer, head = int(one.where["layer"]), int(one.where["head"])
+        ends = "" if one.interval is None else f", 95% interval {one.interval[0]:.3g} to {one.interval[1]:.3g}"
+        notes[layer - 1, head - 1] = f"head {layer}-{head}: {one.value:.3g}{ends}"
+    return grid(figures, name, "layer", "head"), notes
+
+
+def _map(figures: Sequence[Figure], name: str, what: str) -> str:
+    values, notes = _values(figures, name)
+    layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+    even = named(figures, name)[0].baselines[UNIFORM]
+    strong = int((values > STRONG).sum())
+    return explained(
+        heat_map(values, notes, title=f"To {what}", ends=(0, 1)),
+        plain=f"Head {layer + 1}-{head + 1} looks most at {what}: {values[layer, head]:.0%} of its attention; "
+        f"{strong:,} of {values.size:,} heads give it over half. Even attention would give {even:.1%}.",
+        caution=_caution(name),
+    )
+
+
+def _caution(name: str) -> str:
+    if name in ("first", "separator"):
+        return (
+            "Much attention to a special piece is often a head's way of doing nothing: its value there can be near "
+            "zero. It says little about what the head is for."
+        )
+    if name == "punctuation":
+        return "The part grows with the number of such tokens in the text: compare it with even attention."
+    return "What a head looks at is not why the model answers as it does."
+
+
+def _measure_map(figures: Sequence[Figure], name: str, title: str, said: tuple[str, str]) -> str:
+    """Return a map of what is no part of the attention; `said`: what it shows, with numbers to fill in, and caution."""
+    values, notes = _values(figures, name)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    even = named(figures, name)[0].baselines[UNIFORM]
+    plain, caution = said
+    return explained(
+        heat_map(values, notes, title=title, ends=(0, max(high, even))),
+        plain=plain.format(low=low, high=high, even=even),
+        caution=caution,
+    )

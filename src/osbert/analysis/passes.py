@@ -1,0 +1,84 @@
+"""One pass of a model over a sample: the states and the attention of each text, computed once for all analyses.
+
+No more is held than one batch, which is no longer than the longest text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from osbert.analysis.kinds.contract import TextPass
+from osbert.analysis.sample import TextSample, marks
+from osbert.data.batch import Batch
+from osbert.data.example import Booleans
+from osbert.evaluation import forward
+from osbert.models.contract import Backbone
+from osbert.text.form import Form
+
+WINDOW = 1024
+"""Texts out of which batches of nearly one length are made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassedModel:
+    """A model to analyse.
+
+    `form` is its tokenizer's, `signs` (V,) say which pieces are punctuation. `seed`: of the random encoder.
+    """
+
+    backbone: Backbone
+    form: Form
+    signs: Booleans
+    seed: int
+
+    def passes(self, sample: TextSample) -> Iterator[list[TextPass]]:
+        """Yield the passes of a sample, some texts at a time, always the same ones together."""
+        random = fresh(self.backbone, self.seed) if sample.trees and self.backbone.attends else None
+        longest = max(map(len, sample.examples), default=1)
+        for first in range(0, len(sample.examples), WINDOW):
+            window = sample.examples[first : first + WINDOW]
+            for batch in forward.batches(window, tokens=longest):
+                with forward.evaluating(self.backbone) as device:
+                    found = self._passed(batch.to(device), sample, first, random)
+                yield found
+
+    def _passed(self, batch: Batch, sample: TextSample, first: int, random: Backbone | None) -> list[TextPass]:
+        lengths = list(batch.lengths)
+        states = list(self.backbone.layers(batch))
+        attention = _by_text(self.backbone, batch, states)
+        others = _by_text(random, batch) if random else [[] for _ in lengths]
+        rows = list(zip(*(state.split(lengths) for state in states), strict=True))
+        found = []
+        for place, record in enumerate(batch.records.tolist()):
+            number = first + record
+            found.append(
+                TextPass(
+                    number=number,
+                    marks=marks(sample.examples[number], self.form, self.signs),
+                    states=rows[place],
+                    attention=attention[place],
+                    random=others[place],
+                    tree=sample.trees[number] if sample.trees else None,
+                )
+            )
+        return found
+
+
+def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor] | None = None) -> list[list[Tensor]]:
+    """Return the attention of each text, by layer; nothing where the model has none."""
+    if not backbone.attends:
+        return [[] for _ in batch.lengths]
+    return [list(one) for one in zip(*backbone.weights(batch, states), strict=True)]
+
+
+def fresh(backbone: Backbone, seed: int) -> Backbone:
+    """Return a model of the same sizes with fresh weights, on the same device."""
+    device = next(backbone.parameters()).device
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made: Backbone = backbone.architecture.build()
+    return made.eval().to(device)

@@ -1,0 +1,147 @@
+"""What of the data an analysis reads: a random sample of texts and trees, laid out as the model reads them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from osbert.analysis.kinds.contract import PlacedTree, TokenMarks
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import Packer, PieceRun
+from osbert.errors import Problems
+from osbert.reading.trees import Tree
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.form import Form
+from osbert.text.normalize import is_punctuation
+
+Item = TypeVar("Item")
+CHARACTERS = 16
+"""Characters of a text that are cut for each token that is read of it; few texts have so long pieces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSample:
+    """Texts that were sampled and laid out; of trees also where the words are.
+
+    `read`: how many there were to sample from. `short`: those too short to be read; `cut`: those not read whole.
+    """
+
+    examples: Sequence[Example]
+    trees: Sequence[PlacedTree] = ()
+    read: int = 0
+    short: int = 0
+    cut: int = 0
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens there are."""
+        return sum(map(len, self.examples))
+
+    @property
+    def sha256(self) -> str:
+        """Return a hash of all that is read of the sample."""
+        digest = hashlib.sha256()
+        for example in self.examples:
+            digest.update(np.asarray(example.ids, "<i8").tobytes() + b"|")
+        for tree in self.trees:
+            digest.update(f"{tree.part} {tree.tree.heads} {tree.tree.relations}".encode())
+        return digest.hexdigest()
+
+
+def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:
+    """Return at most `count` items, sampled and in their order, and how many there were (Vitter's algorithm R).
+
+    >>> draw("abc", 5, np.random.default_rng(0))
+    (['a', 'b', 'c'], 3)
+    """
+    kept: list[tuple[int, Item]] = []
+    number = -1
+    for number, item in enumerate(items):
+        if len(kept) < count:
+            kept.append((number, item))
+        elif (place := int(rng.integers(number + 1))) < count:
+            kept[place] = (number, item)
+    return [item for _, item in sorted(kept, key=lambda one: one[0])], number + 1
+
+
+def text_sample(
+    texts: Iterable[str], packer: Packer, *, count: int, shortest: int, rng: np.random.Generator
+) -> TextSample:
+    """Return at most `count` of some texts, each as one sequence; of a text that does not fit a random part is read.
+
+    Texts of fewer than `shortest` tokens, special pieces included, are left out and counted.
+    """
+    drawn, read = draw(texts, count, rng)
+    examples: list[Example] = []
+    cut = 0
+    for text in drawn:
+        part = _part(text, packer.length * CHARACTERS, rng)
+        run = packer.run(part)
+        example = packer.single(*run, record=len(examples))
+        if len(example) >= shortest:
+            examples.append(example)
+            cut += len(part) < len(text) or example.truncated > 0
+    return TextSample(examples=examples, read=read, short=len(drawn) - len(examples), cut=cut)
+
+
+def _part(text: str, most: int, rng: np.random.Generator) -> str:
+    """Return a part of a text of so many characters at most, which begins with a word; the whole text if it fits."""
+    if len(text) <= most:
+        return text
+    start = int(rng.integers(len(text) - most + 1))
+    start = text.find(" ", start) + 1 if start else 0
+    return text[start : start + most]
+
+
+def place_tree(
+    tree: Tree, packer: Packer, problems: Problems, part: Literal["select", "score"]
+) -> tuple[Example, PlacedTree] | None:
+    """Return a tree as one sequence, each word cut by itself, with the tokens of its words.
+
+    None, and a line in `problems`, where the tokenizer leaves nothing of a word, and where the tree does not fit.
+    """
+    ends = list(accumulate(len(word) + 1 for word in tree.words))
+    ranges = [(end - 1 - len(word), end - 1) for word, end in zip(tree.words, ends, strict=True)]
+    encoded = packer.tokenizer.encode_words(" ".join(tree.words), ranges)
+    counts = np.array([len(one) for one in encoded]) // packer.tokenizer.id_type.itemsize
+    if not counts.all():
+        word = int(np.flatnonzero(counts == 0)[0])
+        problems.add(
+            f"{tree.place}: the tokenizer leaves nothing of word {word + 1}, {tree.words[word]!r}.", code="unusable-row"
+        )
+        return None
+    if counts.sum() > packer.room(1):
+        problems.add(
+            f"{tree.place}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
+            code="text-too-long",
+        )
+        return None
+    ids = np.frombuffer(b"".join(encoded), packer.tokenizer.id_type).astype(np.int32)
+    words = np.repeat(np.arange(len(counts)), counts)
+    starts: Booleans = np.diff(words, prepend=-1) > 0
+    example = packer.single(*PieceRun(ids, starts))
+    tokens = np.zeros((len(counts), len(example)), np.float32)
+    tokens[words, np.arange(len(ids)) + len(packer.form.before)] = 1
+    return example, PlacedTree(tree=tree, tokens=tokens, part=part)
+
+
+def punctuation(tokenizer: AnyTokenizer) -> Booleans:
+    """Return which pieces (V,) are punctuation alone, as BERT has it: ASCII signs and Unicode's categories P."""
+    signs = [tokenizer.decode([index]).strip() for index in range(len(tokenizer.vocabulary))]
+    return np.array([bool(sign) and all(is_punctuation(ord(one)) for one in sign) for sign in signs])
+
+
+def marks(example: Example, form: Form, signs: Booleans) -> TokenMarks:
+    """Return what the tokens of a sequence are; `signs` (V,): the pieces that are punctuation."""
+    before = np.arange(len(example)) < len(form.before)
+    return TokenMarks(
+        first=example.special & before,
+        separator=example.special & ~before,
+        punctuation=signs[example.ids] & ~example.special,
+    )

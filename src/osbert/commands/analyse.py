@@ -1,0 +1,52 @@
+"""osbert analyse: what a model has learnt, as a report of figures and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.file_consoles import showing_progress
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.interop.opening import CAREFUL
+from osbert.reading.documents import DocumentOptions
+from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
+from osbert.terminal import one_line
+
+
+def analyse(
+    run: ModelFolder,
+    /,
+    *,
+    data: Path,
+    out: Path,
+    analysis: Annotated[AnalysisOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[DocumentOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Measure what a model has learnt: all that the data allows, in one pass, as report.html and analysis.json.
+
+    Text gives what each head looks at, which heads are alike, and the geometry of the states; dependency trees
+    (CoNLL-U) give which heads follow which relations. Each figure has its interval and what it is compared with. A run
+    that was stopped goes on after its last finished analysis when the same command is given again.
+
+    Parameters
+    ----------
+    run
+        A run folder, a Hugging Face folder, or a name (docs/models-by-name.md).
+    data
+        A file, or a folder with files: .conllu for trees, called train, dev or test; .txt, .jsonl and Parquet for text.
+    out
+        The folder to write.
+    """
+    from osbert.runs.analyse.run import analyse as run_analysis
+
+    request = AnalysisRequest(
+        analysis=analysis or AnalysisOptions(), file=reading or DocumentOptions(), opening=opening
+    )
+    with showing_progress("tokens") as watch:
+        found = run_analysis(run, data=data, out=out, request=request, watch=watch)
+    print(*map(one_line, found.lines()), sep="\n")
+    return found

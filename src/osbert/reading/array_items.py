@@ -1,0 +1,89 @@
+"""The items of a JSON array, cut out one by one in bounded memory; each is parsed where it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_OUTSIDE = re.compile(r'[^"\[\]{},]*+')
+_INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+"""Runs of characters without a sign that counts: outside of a string, and inside of one, escapes included."""
+
+
+def begins_array(text: str) -> bool:
+    """Return whether the beginning of a file is that of a JSON array, and not of lines each of which is a list.
+
+    >>> begins_array('[{"text": "one"},'), begins_array('[1, 2]'), begins_array('[1, 2]\\n{"text": "one"}')
+    (True, True, False)
+    """
+    first, _, rest = text.lstrip().partition("\n")
+    return first.startswith("[") and not (rest.strip() and first.rstrip().endswith("]"))
+
+
+def array_items(blocks: Iterable[str], *, longest: int) -> Iterator[str | ValueError | None]:
+    """Yield the text of each item of an array; None for one of more than `longest` characters, of which none is kept.
+
+    At the end comes a ValueError if the array is cut short, or if something stands behind it.
+
+    >>> list(array_items(['[{"text": "o', 'ne"}, "]"', ']'], longest=100))
+    ['{"text": "one"}', ' "]"']
+    """
+    cutter = _Cutter(longest)
+    for block in blocks:
+        yield from cutter.items(block)
+    if cutter.behind:
+        yield ValueError("something stands behind the end of the array")
+    elif not cutter.over:
+        yield ValueError("the array is cut short: it has no end")
+
+
+class _Cutter:
+    """Where in an array the text stands, and what is known of the item there."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+        self.over = self.behind = False
+        self._depth = 0
+        self._inside = False
+        self._pieces: list[str] = []
+        self._size = 0
+        self._left = ""
+
+    def items(self, block: str) -> Iterator[str | None]:
+        """Yield the items that end in the next block of text."""
+        block = self._left + block
+        self._left = ""
+        start = place = 0
+        while not self.over:
+            run = (_INSIDE if self._inside else _OUTSIDE).match(block, place)
+            place = run.end() if run else place
+            sign = block[place : place + 1]
+            if sign in ("", "\\"):  # the character behind the backslash is in the next block
+                self._keep(block[start:place])
+                self._left = sign
+                return
+            place += 1
+            if sign == '"':
+                self._inside = not self._inside
+            elif sign in "[{":
+                self._depth += 1
+                start = place if self._depth == 1 else start
+            elif self._depth == 1:
+                self._keep(block[start : place - 1])
+                yield self._whole()
+                start, self.over = place, sign != ","
+            elif sign != ",":
+                self._depth -= 1
+        self.behind |= bool(block[place:].strip())
+
+    def _keep(self, text: str) -> None:
+        self._size += len(text)
+        if self._size <= self.longest:
+            self._pieces.append(text)
+        else:
+            self._pieces.clear()
+
+    def _whole(self) -> str | None:
+        text = "".join(self._pieces) if self._size <= self.longest else None
+        self._pieces, self._size = [], 0
+        return text

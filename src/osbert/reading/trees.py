@@ -1,0 +1,127 @@
+"""Files of dependency trees in CoNLL-U, the format of Universal Dependencies: words, their heads and relations.
+
+Lines of multiword tokens (3-4) and empty nodes (5.1) are left out: the words and heads of a tree are those of its
+plain lines. https://universaldependencies.org/format.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.errors import Problems, UserError
+from osbert.reading.form import decoding_error, open_text, plain_suffix
+
+SUFFIX = ".conllu"
+COLUMNS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A sentence of W words: `heads` count words from 0, and are -1 for the root.
+
+    `relations` are as the file has them ("nsubj:pass"), `tags` the universal parts of speech. `line`: where it begins.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    tags: tuple[str, ...]
+    path: Path
+    line: int
+
+    @property
+    def place(self) -> str:
+        """Return where it is, for messages."""
+        return f"{self.path}, line {self.line}"
+
+
+def is_trees(path: Path) -> bool:
+    """Return whether a file's name ends as that of CoNLL-U does, compressed or not."""
+    return plain_suffix(path) == SUFFIX
+
+
+def read_trees(path: Path, problems: Problems) -> Iterator[Tree]:
+    """Yield the trees of a file; each that is none goes into `problems` with its line, and is left out.
+
+    Raises UserError where the file is no text, or a line has other columns than CoNLL-U.
+    """
+    lines: list[tuple[int, list[str]]] = []
+    try:
+        with open_text(path, "utf-8") as text:
+            for number, raw in enumerate(text, 1):
+                line = raw.rstrip("\r\n")
+                if line.startswith("#"):
+                    continue
+                if line.strip():
+                    lines.append((number, _columns(line, path, number)))
+                elif lines:
+                    yield from _tree(lines, path, problems)
+                    lines = []
+    except UnicodeError as error:
+        raise decoding_error(path, "utf-8") from error
+    if lines:
+        yield from _tree(lines, path, problems)
+
+
+def _columns(line: str, path: Path, number: int) -> list[str]:
+    columns = line.split("\t")
+    if len(columns) != COLUMNS:
+        raise UserError(
+            f"{path}, line {number}: {len(columns)} columns, not the {COLUMNS} of CoNLL-U with a tab between them.",
+            code="wrong-format",
+        )
+    return columns
+
+
+def _tree(lines: Sequence[tuple[int, list[str]]], path: Path, problems: Problems) -> Iterator[Tree]:
+    """Yield the tree of some lines, unless it is none."""
+    words = [(number, columns) for number, columns in lines if columns[0].isdigit()]
+    if not words:
+        return
+    tree = Tree(
+        words=tuple(columns[1] for _, columns in words),
+        heads=tuple(int(columns[6]) - 1 if columns[6].isdigit() else len(words) for _, columns in words),
+        relations=tuple(columns[7] for _, columns in words),
+        tags=tuple(columns[3] for _, columns in words),
+        path=path,
+        line=words[0][0],
+    )
+    for number, (line, columns) in enumerate(words, 1):
+        if columns[0] != str(number):
+            problems.add(f"{path}, line {line}: word {columns[0]} where word {number} is due.", code="unusable-row")
+            return
+        if not 0 <= int(tree.heads[number - 1]) + 1 <= len(words):
+            problems.add(
+                f"{path}, line {line}: the head of word {number} is '{columns[6]}'; it must be a number from 0 to "
+                f"{len(words)}.",
+                code="unusable-row",
+            )
+            return
+    if (loop := cycle(tree.heads)) is not None:
+        line = words[loop][0]
+        problems.add(
+            f"{path}, line {line}: word {loop + 1} is above itself: the heads go in a circle.", code="unusable-row"
+        )
+        return
+    yield tree
+
+
+def cycle(heads: Sequence[int]) -> int | None:
+    """Return a word from which the heads lead back to it, None where all lead to a root.
+
+    >>> cycle([1, -1, 1]), cycle([1, 2, 0])
+    (None, 0)
+    """
+    safe: set[int] = {-1}
+    for word in range(len(heads)):
+        path: list[int] = []
+        above = word
+        while above not in safe:
+            if above in path:
+                return above
+            path.append(above)
+            above = heads[above]
+        safe.update(path)
+    return None

@@ -1,0 +1,1 @@
+"""osbert analyse: what a model has learnt, measured on texts and trees."""

@@ -1,0 +1,263 @@
+"""One analysis of a model: what the data allows, in one pass over each form of it, and what is finished kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from osbert import __version__, components
+from osbert.analysis.figures import Figure
+from osbert.analysis.kinds.contract import Analysis, DataForm
+from osbert.analysis.passes import PassedModel
+from osbert.analysis.sample import TextSample, punctuation
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.files import read_own, refuse_foreign, write_sealed, write_text
+from osbert.inference.engine import Engine, load
+from osbert.interop.folder import open_folder
+from osbert.lock import claim
+from osbert.reports.page import Section, paragraph, table, write_report
+from osbert.runs.analyse.data import AnalysisFiles, Sampling
+from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
+from osbert.runs.contract import Watch, ignore, report_remarks
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
+from osbert.terminal import counted
+from osbert.training.checkpoint import disk_needed
+
+JSON, REPORT = "analysis.json", "report.html"
+KINDS = "analysis.kinds"
+FORMS: tuple[DataForm, ...] = ("texts", "trees")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisProgress:
+    """An event: so many tokens of those that the analyses read have been read."""
+
+    done: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAnalysis:
+    """A finished analysis: its folder, the figures of each analysis by its name, and what was left out.
+
+    >>> import osbert
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
+    >>> found.figure("previous", layer=1, head=2).n
+    20
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "counts", "notes")
+
+    folder: Path
+    figures: Mapping[str, Sequence[Figure]]
+    notes: Sequence[str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many figures each analysis has."""
+        return {name: len(found) for name, found in self.figures.items()}
+
+    def figure(self, name: str, **where: int | str) -> Figure:
+        """Return the one figure of a name and a place, such as "previous", layer=2, head=3. Raises KeyError."""
+        for found in self.figures.values():
+            for one in found:
+                if one.name == name and where.items() <= one.where.items():
+                    return one
+        raise KeyError(f"{name} of {where}")
+
+    def lines(self) -> list[str]:
+        """Return what there is, in words."""
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
+        return [*self.notes, f"figures: {counts}", f"-> {self.folder / REPORT}"]
+
+
+def analyse(
+    model: Path,
+    *,
+    data: Path,
+    out: Path,
+    request: AnalysisRequest = AnalysisRequest(),  # noqa: B008 (frozen)
+    watch: Watch = ignore,
+) -> ModelAnalysis:
+    """Analyse a model on a file or a folder, from where an earlier run with the same arguments stopped.
+
+    Writes analysis.json and report.html into the folder `out` when all is done; the analyses that are finished before
+    are kept in OUT.unfinished. Raises UserError when the arguments cannot be, and when the earlier run was another one.
+    """
+    files = AnalysisFiles.find(data)
+    refuse_foreign(out, "an analysis", (JSON, REPORT))
+    options = request.analysis
+    options.check()
+    with ExitStack() as held:
+        held.enter_context(disk_needed(out, goes_on="after the last finished analysis"))
+        folder = held.enter_context(claim(out))
+        work = held.enter_context(unfinished_output(folder, "an analysis that was begun"))
+        source = open_folder(model, request.opening)
+        weights = source.fingerprint  # before `load`, which frees the memory of the weights
+        engine = load(source, device=options.device)
+        report_remarks(engine, watch)
+        _ = engine.learner  # an export is refused before the data is read
+        longest = engine.backend.architecture.length
+        options = replace(options, length=min(options.length, longest))
+        packer = Packer(tokenizer=engine.tokenizer, length=longest)
+        sampling = Sampling(packer=packer, options=options, reading=request.file)
+        samples = {"texts": sampling.texts(files.texts), "trees": sampling.trees(files)}
+        run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
+        return run.complete(folder, {"model": model.name, "weights": weights})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AnalysisRun:
+    """One analysis, from where it stands to its end. `work`: what is finished."""
+
+    engine: Engine
+    samples: Mapping[str, TextSample]
+    options: AnalysisOptions
+    work: UnfinishedOutput
+    watch: Watch
+
+    def complete(self, folder: Path, about: Mapping[str, str]) -> ModelAnalysis:
+        """Do what is not done yet, and write both files."""
+        kinds: dict[str, type[Analysis]] = {
+            name: components.find(KINDS, name, base=Analysis) for name in components.names(KINDS)
+        }
+        ordered = sorted(kinds.items(), key=lambda one: one[1].place)
+        due = {name: kind for name, kind in ordered if self._applies(kind)}
+        if not due:
+            raise UserError(
+                f"The data holds no text of {self.options.shortest} tokens or more, and no tree.", code="no-data"
+            )
+        facts = self._facts(about)
+        if before := self.work.begun:
+            self.work.refuse_other(before["facts"], facts)
+        else:
+            self.work.begin(facts, len(due))
+        with explaining_stops(self.work, lambda: len(self._finished()), f"{len(due)} analyses", self.watch):
+            self._compute({name: kind for name, kind in due.items() if name not in self._finished()})
+        found = {
+            name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
+        }
+        notes = [*self._notes(), *(f"{name}: {self._reason(kind)}" for name, kind in ordered if name not in due)]
+        folder.mkdir(exist_ok=True)
+        write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
+        self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
+        self.work.end()
+        return ModelAnalysis(folder=folder, figures=found, notes=notes)
+
+    def _applies(self, kind: type[Analysis]) -> bool:
+        return bool(self.samples[kind.reads].examples) and (self._attends or not kind.needs_attention)
+
+    @property
+    def _attends(self) -> bool:
+        return self.engine.learner.backbone.attends
+
+    def _reason(self, kind: type[Analysis]) -> str:
+        """Return why an analysis does not apply."""
+        return (
+            "the model has no attention" if not self._attends and kind.needs_attention else f"there are no {kind.reads}"
+        )
+
+    @property
+    def _again(self) -> str:
+        return f"Remove {self.work.folder} to begin anew."
+
+    def _path(self, name: str) -> Path:
+        return self.work.folder / f"{name}.figures.json"
+
+    def _finished(self) -> set[str]:
+        return {name for name in components.names(KINDS) if self._path(name).is_file()}
+
+    def _compute(self, due: Mapping[str, type[Analysis]]) -> None:
+        """Read each form of the data once, for all analyses of it, and keep what they find."""
+        count = sum(
+            sample.tokens for form, sample in self.samples.items() if form in {one.reads for one in due.values()}
+        )
+        done = 0
+        backbone = self.engine.learner.backbone
+        signs = punctuation(self.engine.tokenizer)
+        passed = PassedModel(backbone=backbone, form=self.engine.tokenizer.form, signs=signs, seed=self.options.seed)
+        for form in FORMS:
+            sample = self.samples[form]
+            analyses = {
+                name: kind(backbone.architecture, self.options.seed) for name, kind in due.items() if kind.reads == form
+            }
+            if not analyses:
+                continue
+            for texts in passed.passes(sample):
+                for text in texts:
+                    for analysis in analyses.values():
+                        analysis.add(text)
+                done += sum(len(text.marks.first) for text in texts)
+                self.watch(AnalysisProgress(done=done, count=count))
+            for name, analysis in analyses.items():
+                write_sealed(self._path(name), {"figures": [one.record() for one in analysis.figures()]})
+
+    def _facts(self, about: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a run that goes on must have in common with the one before, and what analysis.json says."""
+        settings = {name: value for name, value in asdict(self.options).items() if name != "device"}
+        data = {
+            form: {
+                "read": sample.read,
+                "sequences": len(sample.examples),
+                "tokens": sample.tokens,
+                "sha256": sample.sha256,
+            }
+            for form, sample in self.samples.items()
+        }
+        return {
+            "osbert": __version__,
+            **about,
+            "tokenizer": self.engine.tokenizer.fingerprint,
+            "settings": settings,
+            "data": data,
+        }
+
+    def _notes(self) -> Iterator[str]:
+        texts, trees = self.samples["texts"], self.samples["trees"]
+        if texts.read:
+            yield (
+                f"{counted(len(texts.examples), 'text')} of {texts.read:,} read, {texts.tokens:,} tokens; "
+                f"{texts.short:,} had fewer than {self.options.shortest} tokens and {texts.cut:,} were not read whole"
+            )
+        if trees.read:
+            chosen = sum(tree.part == "select" for tree in trees.trees)
+            yield (
+                f"{counted(len(trees.trees), 'tree')} of {trees.read:,} read: heads chosen on {chosen:,} and scored on "
+                f"{len(trees.trees) - chosen:,}; {trees.short:,} left out"
+            )
+        yield from trees.notes
+
+    def _report(
+        self,
+        folder: Path,
+        facts: Mapping[str, Any],
+        found: Mapping[str, tuple[type[Analysis], Sequence[Figure]]],
+        notes: Sequence[str],
+    ) -> None:
+        sections = [kind.section(figures) for kind, figures in found.values() if figures]
+        few = [f"{name}: too little data for a figure" for name, (_, figures) in found.items() if not figures]
+        rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.options.seed)]
+        rows += [(form, facts["data"][form]["sha256"]) for form in FORMS if self.samples[form].examples]
+        about = Section(heading="What was read", parts=[*(paragraph(note) for note in [*notes, *few]), table(rows)])
+        write_report(
+            folder / REPORT,
+            f"What {facts['model']} has learnt",
+            [*sections, about],
+            lead="Each figure, with its interval and what it is compared with, is in analysis.json beside this page.",
+        )
+
+
+def _json_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
+    """Return the text of analysis.json, a line a figure."""
+    head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
+    parts = []
+    for name, figures in found.items():
+        lines = ",\n".join(f"   {json.dumps(one.record(), ensure_ascii=False)}" for one in figures)
+        parts.append(f"  {json.dumps(name)}: [\n{lines}\n  ]")
+    return f'{head},\n "analyses": {{\n' + ",\n".join(parts) + "\n }\n}\n"

@@ -1,0 +1,45 @@
+"""The settings of an analysis: how much of the data is read, and the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from osbert.errors import Problems
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.documents import DocumentOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOptions:
+    """How much of the data is read, and the seed."""
+
+    texts: int = 1000
+    """Most texts that are read; of more so many are sampled."""
+    trees: int = 2000
+    """Most trees to choose heads on, and most to score them on."""
+    length: int = 128
+    """Most tokens of a text, or what the model reads if that is less; of a longer text a random part is read. Trees are
+    read whole."""
+    shortest: int = 8
+    """Fewest tokens of a text; shorter ones are left out and counted."""
+    seed: int = 0
+    """The seed of all sampling: texts, trees, tokens, and the weights of the random encoder."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+    def check(self) -> None:
+        """Raise UserError that lists every value that cannot be."""
+        problems = Problems(heading="These settings cannot be")
+        for name, least in (("texts", 1), ("trees", 1), ("length", self.shortest), ("shortest", 1), ("seed", 0)):
+            if (value := getattr(self, name)) < least:
+                problems.add(f"--{name} must be at least {least}, not {value}.", code="invalid-value")
+        problems.stop_if_any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisRequest:
+    """How a model is analysed: how much is read, how files are read, and how the model is opened."""
+
+    analysis: AnalysisOptions = AnalysisOptions()
+    file: DocumentOptions = field(default_factory=DocumentOptions)
+    opening: Opening = CAREFUL

@@ -1,0 +1,68 @@
+"""Part of speech by layer: states that hold the tag, and states that hold the word alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from osbert.analysis.kinds.contract import PlacedTree, TextPass, TokenMarks
+from osbert.analysis.kinds.tags import CONTROL, FREQUENT, LEAST, Tags
+from osbert.models.architecture import Architecture
+from osbert.reading.trees import Tree
+
+SIZES = Architecture(layers=1, heads=2, width=16, vocabulary=20, length=24)
+NOWHERE = np.zeros(7, bool)
+MARKS = TokenMarks(first=NOWHERE, separator=NOWHERE, punctuation=NOWHERE)
+TAGS = ("NOUN", "VERB")
+
+
+def added(analysis: Tags, number: int, *, one: bool = False) -> None:
+    """Add a tree of five words out of 40, nouns and verbs at random; the embeddings hold the word, layer 1 the tag."""
+    rng = np.random.default_rng(number)
+    words = rng.integers(0, 40, 5)
+    tags = rng.integers(0, 1 if one else 2, 5)
+    tree = Tree(
+        words=tuple(f"W{word}" for word in words), heads=(-1, 0, 0, 0, 0), relations=("x",) * 5,
+        tags=tuple(TAGS[tag] for tag in tags), path=Path("x"), line=1,
+    )  # fmt: skip
+    tokens = np.zeros((5, 7), np.float32)
+    tokens[np.arange(5), np.arange(5) + 1] = 1
+    below, above = torch.zeros(7, 40), torch.zeros(7, 40)
+    below[torch.arange(1, 6), torch.from_numpy(words)] = 1
+    above[torch.arange(1, 6), torch.from_numpy(tags)] = 1
+    part = "select" if number % 2 else "score"
+    placed = PlacedTree(tree=tree, tokens=tokens, part=part)  # type: ignore[arg-type]
+    analysis.add(TextPass(number=number, marks=MARKS, states=[below, above], tree=placed))
+
+
+def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
+    analysis = Tags(SIZES, seed=0)
+    for number in range(160):
+        added(analysis, number)
+    figures = analysis.figures()
+    embeddings, layer = [one for one in figures if one.name == "tags"]
+    assert layer.value == 1 and layer.n == 400 and layer.interval is not None and layer.interval[0] > 0.98
+    assert embeddings.value == pytest.approx(0.5, abs=0.1) and embeddings.baselines[CONTROL] > 0.9
+    assert layer.baselines[CONTROL] < 0.75 and layer.baselines[FREQUENT] == pytest.approx(0.5, abs=0.1)
+    one, other = [found.value for found in figures if found.name == "tags_selectivity"]
+    assert one < 0 < other and "layer 1" in analysis.section(figures).html()
+
+
+@pytest.mark.parametrize(("trees", "one"), [(LEAST // 5 - 1, False), (160, True)])
+def test_too_few_words_and_one_tag_alone_give_no_figure(trees: int, one: bool) -> None:
+    analysis = Tags(SIZES, seed=0)
+    for number in range(trees):
+        added(analysis, number, one=one)
+    assert analysis.figures() == []
+
+
+def test_no_more_words_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osbert.analysis.kinds.tags.ROOM", 32 * 30)
+    analysis = Tags(SIZES, seed=0)
+    for number in range(30):
+        added(analysis, number)
+    assert [len(one.words) for one in analysis.drawn.values()] == [20, 10]
+    assert [len(one.states) for one in analysis.drawn.values()] == [20, 10]

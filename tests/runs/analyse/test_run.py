@@ -1,0 +1,152 @@
+"""osbert analyse: what the data allows, the same file for the same seed, what is finished kept, bad data named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import osbert
+from osbert.analysis.kinds.heads import Heads
+from osbert.analysis.kinds.relations import Relations
+from osbert.runs.analyse.run import AnalysisProgress
+from refusals import refusal
+from terminal import told
+
+TEXTS = ["the good film .", "a bad play", "the poor actors , the fine play .", "a film " * 20]
+SETTINGS = {"texts": 40, "shortest": 3, "length": 16, "device": "cpu"}
+
+
+def tree(*heads: int) -> str:
+    words = ["film", "the", "play", "a"]
+    rows = [f"{n}\t{words[n - 1]}\t_\tX\t_\t_\t{head}\tobj\t_\t_\n" for n, head in enumerate(heads, 1)]
+    return "".join(rows) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    made.mkdir()
+    (made / "texts.txt").write_text("\n\n".join(TEXTS * 8))
+    (made / "en-train.conllu").write_text(tree(0, 1, 1, 3) * 12)
+    (made / "en-dev.conllu").write_text(tree(3, 1, 0, 3) * 12)
+    return made
+
+
+def test_all_that_the_data_allows_is_measured_and_stands_in_both_files(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    events = []
+    found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", watch=events.append, **SETTINGS)
+    assert list(found.counts) == ["heads", "similarity", "relations", "tags", "geometry"]
+    assert [name for name, count in found.counts.items() if not count] == ["tags"]  # of one kind alone
+    written = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    assert {name: len(figures) for name, figures in written["analyses"].items()} == found.counts
+    for figures in written["analyses"].values():
+        for one in figures:
+            assert {"value", "n", "interval", "baselines", "data", "seed"} <= one.keys()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(heading in page for heading in ("What the heads look at", "alike", "syntax", "geometry"))
+    assert page.count("<figure") == page.count('<p class="soft">') and "<script" not in page and "://" not in page
+    progress = [one for one in events if isinstance(one, AnalysisProgress)]
+    assert progress[-1].done == progress[-1].count and not (tmp_path / "out.unfinished").exists()
+    assert {one.baselines.keys() >= {"offset", "random encoder"} for one in found.figures["relations"]} == {True}
+
+
+def test_the_same_seed_gives_the_same_files_and_another_one_other_texts(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    def files(name: str, seed: int) -> tuple[str, ...]:
+        osbert.analyse(runs["encoder"], data=folder, out=tmp_path / name, seed=seed, **{**SETTINGS, "texts": 20})
+        return tuple((tmp_path / name / file).read_text() for file in ("analysis.json", "report.html"))
+
+    first = files("one", 0)
+    torch.manual_seed(99)  # nothing is drawn from torch's own generator
+    assert files("two", 0) == first != files("three", 1)
+
+
+def test_a_stopped_run_keeps_what_is_finished(
+    runs: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "whole", **SETTINGS)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Relations, "add", stop)
+        with pytest.raises(KeyboardInterrupt):
+            osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS)
+    assert sorted(path.name for path in (tmp_path / "out.unfinished").glob("*.figures.json")) == [
+        "geometry.figures.json", "heads.figures.json", "similarity.figures.json",
+    ]  # fmt: skip
+    with refusal("begun-with-other-settings", "texts", "out.unfinished"):
+        osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **{**SETTINGS, "texts": 7})
+    monkeypatch.setattr(Heads, "add", stop)  # it is not done again
+    assert osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS).figures == whole.figures
+    assert (tmp_path / "out" / "analysis.json").read_text() == (tmp_path / "whole" / "analysis.json").read_text()
+
+
+def test_a_model_without_attention_has_a_geometry_alone(
+    runs: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osbert.models.families.transformer.Transformer.attends", False)
+    found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS)
+    assert list(found.figures) == ["tags", "geometry"]
+    assert {note.partition(":")[0] for note in found.notes} >= {"heads", "similarity", "relations"}
+
+
+def test_trees_alone_and_one_file_of_them_are_enough(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
+    found = osbert.analyse(runs["encoder"], data=folder / "en-dev.conllu", out=tmp_path / "out", **SETTINGS)
+    assert list(found.figures) == ["relations", "tags"] and found.figure("relation", relation="obj").n == 18
+
+
+def test_bad_trees_are_named_with_file_and_line_and_left_out_where_that_is_said(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    odd = "1\t\u200b\t_\tX\t_\t_\t0\troot\t_\t_\n\n"  # the tokenizer drops it
+    long = "".join(f"{n}\tfilm\t_\tX\t_\t_\t{n - 1}\tobj\t_\t_\n" for n in range(1, 31)) + "\n"
+    path = folder / "en-dev.conllu"
+    path.write_text(tree(2, 1) + odd + long + path.read_text())
+    out = tmp_path / "out"
+    with refusal("unusable-row", "en-dev.conllu, line 1", "line 4", "line 6", 30) as raised:
+        osbert.analyse(runs["encoder"], data=folder, out=out, **SETTINGS)
+    assert "text-too-long" in raised.value.codes
+    found = osbert.analyse(runs["encoder"], data=folder, out=out, errors="replace", **SETTINGS)
+    assert found.figure("relation", relation="obj").n == 36 and sum("left out:" in note for note in found.notes) == 3
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with refusal("missing-file", "nothing"):
+        osbert.analyse(runs["encoder"], data=tmp_path / "nothing", out=out)
+    with refusal("wrong-format", "model.safetensors"):
+        osbert.analyse(runs["encoder"], data=runs["encoder"] / "model.safetensors", out=out)
+    with refusal("invalid-value", "--length", 7, 8, "--seed", -1):
+        osbert.analyse(runs["encoder"], data=folder, out=out, length=7, seed=-1)
+    (folder / "short.txt").write_text("a film")
+    with refusal("no-data", 16):
+        osbert.analyse(runs["encoder"], data=folder / "short.txt", out=out, shortest=16, length=16)
+    assert not out.exists() and not (tmp_path / "out.unfinished").exists()
+    out.mkdir()
+    (out / "thesis.txt").touch()
+    with refusal("output-holds-something-else", "thesis.txt"):
+        osbert.analyse(runs["encoder"], data=folder, out=out, **SETTINGS)
+
+
+def test_few_texts_are_reported_without_what_they_are_too_few_for(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "few.txt").write_text("the good film\n\na bad play")
+    words = ("--shortest", 3, "--length", 16, "--json")
+    done: SimpleNamespace = told(
+        capsys, "analyse", runs["encoder"], "--data", tmp_path / "few.txt", "--out", tmp_path / "out", *words
+    )
+    result = json.loads(done.output.splitlines()[-1])
+    assert result["event"] == "result" and result["counts"]["heads"] and not result["counts"]["geometry"]
+    assert "too little data" in (tmp_path / "out" / "report.html").read_text()
