@@ -35,7 +35,7 @@ TASKS: dict[str, Task] = {
     "windows": Classify(labels=("neg", "pos"), text="text", long="window", overlap=4),
     "pairs": Classify(labels=("no", "yes"), text="one", pair="two"),
     "labeller": Multilabel(labels=("art", "war"), text="text", thresholds=(0.3, 0.6)),
-    "number": Regress(text="text", center=3.0, scale=2.0),
+    "number": Regress(text="text", center=3.0, scale=2.0, training_range=(1.0, 5.0)),
     "chooser": Choose(context=("start",), choices=("a", "b"), label="label", counting="1"),
     "reader": Span(unanswerable="yes", threshold=-0.5, stride=6),
     "reader-of-all": Span(unanswerable="no", stride=6),

@@ -30,6 +30,9 @@ def test_numbers_are_learnt_standardised_and_told_in_their_own_unit(packer: Pack
     said = [task.decode([np.array([target])], row, []).value for target, row in zip(targets, rows)]
     assert said == pytest.approx([100, 300, 200, 400], rel=1e-5)
     assert not task.encode(Record(number=0, texts=("a",)), packer)[0].targets
+    assert task.number_range == (100, 400) and Regress().number_range == ()
+    with pytest.raises(ValueError, match="training_range"):
+        Regress(training_range=(1.0,))
 
 
 numbers = st.integers(-50, 50).map(lambda number: number / 4)

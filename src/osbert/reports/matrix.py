@@ -12,8 +12,8 @@ MOST_LABELS = 20
 """Most labels of a picture: the most frequent ones, the others together."""
 OTHERS = "(others)"
 NONE = "(none)"
-WIDEST, CELL = 110, 44
-"""Most room for names, and the largest cell."""
+NARROWEST, WIDEST, CELL = 36, 110, 44
+"""Least room for names, in which "true" stands as well, most room, and the largest cell."""
 NUMBERED = 22
 """The smallest cell that has room for its number."""
 DARKEST = 0.55
@@ -25,7 +25,7 @@ def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
     counts, labels = _counts(pairs)
     if not labels:
         return picture([], title=title, height=80)
-    room = min(WIDEST, max(map(len, labels)) * LETTER) + 12
+    room = min(WIDEST, max(NARROWEST, max(map(len, labels)) * LETTER)) + 12
     cell = min(CELL, (WIDTH - room - RIGHT) / len(labels))
     top = room + 16
     parts = [

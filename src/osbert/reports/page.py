@@ -34,7 +34,8 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; overflow-wrap
   .8rem .3rem 0; border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td {
   font-variant-numeric: tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid
   var(--grid); overflow-wrap: normal; }
-.wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; } th { vertical-align: bottom; }
+.wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; }
+.long { min-width: min(70vw, 17rem); } th { vertical-align: bottom; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .4rem 1.6rem; }
 figure.plot { margin: .5rem 0; max-width: 480px; } figure.plot svg { width: 100%; height: auto; display: block; }
 figcaption { font-size: .88rem; line-height: 1.35; margin-bottom: .3rem; }
@@ -55,6 +56,8 @@ svg .number { font-size: 11px; }
 )
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """What a browser lets a page do: show itself, and run the one script whose hash `write_report` adds."""
+LONG_CELL = 20
+"""Letters above which a cell of a table is several words."""
 END = "\n</body>\n</html>\n"
 """How every page ends."""
 
@@ -135,9 +138,8 @@ def paragraph(text: str) -> str:
 
 def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
     """Return a table of plain values and Links."""
-    top = "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>" if head else ""
-    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table>{top}{body}</table>"
+    lines = [("th", head)] if head else []
+    return "<table>" + "".join(_row(tag, cells) for tag, cells in [*lines, *(("td", row) for row in rows)]) + "</table>"
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,16 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def _cell(value: object) -> str:
+def _row(tag: str, cells: Sequence[object]) -> str:
+    return "<tr>" + "".join(_cell(tag, cell) for cell in cells) + "</tr>"
+
+
+def _cell(tag: str, value: object) -> str:
+    """Return a cell; one of several words is kept from a column of one word, which a narrow page would make of it."""
     if isinstance(value, Link):
-        return f'<a href="{escape(value.target)}">{escape(value.text)}</a>'
-    return escape(str(value))
+        return f'<{tag}><a href="{escape(value.target)}">{escape(value.text)}</a></{tag}>'
+    look = ' class="long"' if len(str(value)) > LONG_CELL else ""
+    return f"<{tag}{look}>{escape(str(value))}</{tag}>"
 
 
 def pretraining_report(folder: Path, objectives: Mapping[str, Objective]) -> Path:

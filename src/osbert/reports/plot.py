@@ -16,6 +16,8 @@ WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 10, 38
 LETTER = 7.0
 """About the width of a letter."""
+MOST_SIGNS = 6
+"""Most signs of a small number for which there is room beside the axis."""
 MOST_POINTS = 600
 """Longer curves are thinned to about so many points."""
 MOST_NOTES = 120
@@ -124,10 +126,16 @@ def ticks(low: float, high: float, *, count: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return a number as briefly as an axis wants it: 0.25, 1,200, 45k, 3e-05."""
+    """Return a number as briefly as an axis wants it.
+
+    >>> [short(value) for value in (0.25, 1200, 45_000, 0.0008, 0.00014, 3e-5)]
+    ['0.25', '1,200', '45k', '0.0008', '1.4e-4', '3e-05']
+    """
     size = abs(value)
     if size and (size < 1e-3 or size >= 1e9):
-        return f"{value:.2g}"
+        brief = f"{value:.2g}"
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return brief if len(brief) <= MOST_SIGNS else f"{float(mantissa):g}e{int(exponent)}"
     for unit, letter in ((1e6, "M"), (1e4, "k")):
         if size >= unit:
             return f"{value / (1e3 if letter == 'k' else 1e6):,.6g}{letter}"

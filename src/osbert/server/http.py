@@ -1,7 +1,7 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
-POST /v1/predict, embed, fill-mask, answer, tag, and the calls that served kinds declare; GET /v1/models, /health,
-/ready, /metrics, /openapi.json.
+POST /v1/predict, embed, fill-mask, answer, tag, annotate, and the calls that served kinds declare; GET /v1/models,
+/health, /ready, /metrics, /openapi.json.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ EMBED = "embed"
 """The call that every model answers."""
 EXPLAIN = "explain"
 """The call that models answer whose predictions can be explained."""
+ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
+"""The call that reads an annotation tool's records, and the calls of the models that answer it."""
 
 
 def kinds() -> list[str]:
@@ -94,11 +96,23 @@ class ServerModel:
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
         own = {"call": asdict(self.edge)} if self.edge.is_own else {}
-        return {"name": self.name, "kind": self.edge.kind, **names, "fields": fields, "length": self.length, **own}
+        learnt = {"columns": list(task.request_columns), "range": list(task.number_range)} if task else {}
+        told = {name: values for name, values in learnt.items() if values}
+        return {
+            "name": self.name,
+            "kind": self.edge.kind,
+            **names,
+            "fields": fields,
+            "length": self.length,
+            **told,
+            **own,
+        }
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""
-        return call in (EMBED, self.edge.call) or (call == EXPLAIN and self.engine.explains)
+        if call == EXPLAIN:
+            return self.engine.explains
+        return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.

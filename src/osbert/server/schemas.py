@@ -64,6 +64,8 @@ class ModelFacts(BaseModel, title="Model"):
     labels: list[str] | None = None
     fields: list[str]
     length: int
+    columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
+    range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")
 
 
 def models_schema(kinds: Iterable[str]) -> type[BaseModel]:

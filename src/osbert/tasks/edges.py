@@ -93,6 +93,16 @@ class Edges:
         """Return the names of the texts that a request gives, in the order that `Task.record_of` reads them."""
         return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
 
+    @property
+    def request_columns(self) -> tuple[str, ...]:
+        """Return what the training data called the `request_fields`, () where nothing tells it."""
+        return ()
+
+    @property
+    def number_range(self) -> tuple[float, ...]:
+        """Return the lowest and the highest number that it was trained on, () where it says none or that is unknown."""
+        return ()
+
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:
         """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
 

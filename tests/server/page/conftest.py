@@ -23,7 +23,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "classify": {"fields": ["text"], "labels": ["negative", "positive"]},
     "pairs": {"kind": "classify", "fields": ["text", "other"], "labels": ["no", "yes"]},
     "multilabel": {"fields": ["text"], "labels": ["art", "war"]},
-    "regress": {"fields": ["text", "other"]},
+    "regress": {"fields": ["text", "other"], "range": [1, 5]},
     "tag": {"fields": ["text"], "labels": ["LOC", "PER"]},
     "span": {"fields": ["question", "paragraph"]},
     "choose": {"fields": ["context", "choices"]},

@@ -16,7 +16,10 @@ FILES = [path for path in sorted(FOLDER.rglob("*")) if path.suffix in (".html", 
 TEXT = "Ana met Bo in Rome and Cy of Dent on Friday"
 TYPES = {"Ana": "PER", "Bo": "PET", "Rome": "LOC", "Cy": "NAME", "Dent": "ORG", "Friday": "DAY"}
 CONTRAST = """() => {
-    const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+    const numbers = (color) => {
+        const found = color.match(/[\\d.]+/g).map(Number);
+        return color.startsWith("color(srgb") ? found.map((v, n) => (n < 3 ? v * 255 : v)) : found;
+    };
     const light = (rgb) => rgb.slice(0, 3).map((v) => v / 255)
         .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
         .reduce((sum, v, n) => sum + v * [0.2126, 0.7152, 0.0722][n], 0);
@@ -56,15 +59,16 @@ def test_every_text_has_contrast_enough(open_page: Any, refused: Any, scheme: st
     assert (
         page.locator("mark").evaluate_all("all => new Set(all.map(m => getComputedStyle(m).backgroundColor)).size") == 6
     )
-    page.get_by_text("API key").click()
     assert page.evaluate(CONTRAST) == {}
 
     def refuse(body: Any) -> None:
-        raise refused(422, "wrong")
+        raise refused(401, "wrong")
 
+    expect(page.get_by_text("API key")).to_be_hidden()
     server.answers["v1/tag"] = refuse
     page.get_by_role("button", name="Find entities").click()
     expect(page.locator("#text").get_by_role("alert")).to_have_text("wrong")
+    expect(page.get_by_label("Key for this server")).to_be_focused()
     page.mouse.move(0, 0)
     assert page.evaluate(CONTRAST) == {}
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 26)"
@@ -77,7 +81,7 @@ def test_nothing_runs_over_the_edge(open_page: Any, width: int) -> None:
     page.get_by_label("Text", exact=True).fill(TEXT + " " + "x" * 300)
     page.get_by_role("button", name="Find entities").click()
     expect(page.locator("mark")).to_have_count(6)
-    for name in ("A CSV file", "Nearest texts", "One text"):
+    for name in ("A file", "Nearest texts", "One text"):
         page.get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", name=name)).to_be_focused()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -89,7 +93,7 @@ def test_nothing_runs_over_the_edge(open_page: Any, width: int) -> None:
 
 def test_the_page_is_told_as_one_heading_landmarks_and_named_controls(open_page: Any) -> None:
     page, _ = open_page("choose", "span", "tag")
-    for name in ("A CSV file", "Nearest texts", "One text"):
+    for name in ("A file", "Nearest texts", "One choice"):
         page.get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", name=name)).to_be_focused()
         expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")

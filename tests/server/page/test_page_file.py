@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_rows_that_are_refused_cost_the_others_nothing(open_page: Any, refused: 
     }
     assert [row["prediction"] for row in found if not row["error"]] == ["yes"] * 67
     assert found[70][None] == ["b"]  # type: ignore[index]  # what has no column is kept, behind all others
-    expect(page.get_by_role("region", name="Without an answer").locator("tbody tr")).to_have_count(5)
+    expect(page.get_by_role("region", name="Without an answer").get_by_role("listitem")).to_have_count(5)
 
 
 def test_a_busy_server_is_asked_again_after_its_time(open_page: Any, refused: Any) -> None:
@@ -195,8 +196,8 @@ def test_the_stop_button_stops(open_page: Any, refused: Any) -> None:
     ("content", "message"),
     [
         (b"", "The file is empty."),
-        (b'text\n"a', "Line 2: a quote is opened and never closed."),
-        ("text\ngrüße".encode("latin-1"), "The file is not UTF-8 text. Save it as CSV in UTF-8 and choose it again."),
+        (b'text\n"a', 'Line 2: a quote is opened and never closed. "a'),
+        ("text\ngrüße".encode("latin-1"), "The file is not UTF-8 text. Save it in UTF-8 and choose it again."),
     ],
 )
 def test_files_that_cannot_be_read_are_told(open_page: Any, content: bytes, message: str) -> None:
@@ -206,6 +207,81 @@ def test_files_that_cannot_be_read_are_told(open_page: Any, content: bytes, mess
     give(page, content)
     expect(page.locator("#file").get_by_role("alert")).to_have_text(message)
     expect(page.get_by_role("button", name=re.compile("Classify"))).to_be_hidden()
+
+
+def test_answers_are_sifted_by_label_range_and_words(open_page: Any) -> None:
+    def predict(body: Told) -> Told:
+        shares = [int(text.split()[-1]) / 100 for text in body["texts"]]
+        rows = [("yes", one) if one >= 0.5 else ("no", 1 - one) for one in shares]
+        return {"predictions": [{"label": name, "probabilities": {name: one}} for name, one in rows]}
+
+    page, _ = open_page("classify", at="#file", answers={"v1/predict": predict})
+    give(page, "text\n" + "".join(f"{'Film' if n % 2 else 'book'} {n}\n" for n in range(0, 100, 5)) + " \n")
+    expect(page.get_by_role("region", name="Filters")).to_be_hidden()
+    page.get_by_role("button", name="Classify").click()
+    expect(said(page)).to_have_text("21 rows done, 1 of them without an answer.")
+    filters = page.get_by_role("region", name="Filters")
+    expect(filters.get_by_role("img")).to_have_accessible_name(re.compile(r"50% to 60%: 3 rows; .*90% to 100%: 5 rows"))
+    answered = page.get_by_role("table").locator("tbody tr")
+    expect(answered).to_have_count(20)
+    page.get_by_label("Label", exact=True).select_option("no (10)")
+    expect(answered).to_have_count(10)
+    page.get_by_label("From (%)").fill("80")
+    expect(answered).to_have_count(5)
+    page.get_by_label("To (%)").fill("97")
+    page.get_by_label("Text with").fill("film")
+    expect(filters).to_contain_text("2 of 20 rows")
+    assert answered.locator("td").first.all_inner_texts() == ["Film 5"]
+    assert filters.locator(".inside").count() == 2
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download 2 rows").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    assert [(row["text"], row["prediction"]) for row in rows] == [("Film 5", "no"), ("Film 15", "no")]
+    page.get_by_role("button", name="Once more").click()
+    expect(answered).to_have_count(20)
+
+
+def test_rows_of_json_go_back_as_they_stood_with_their_predictions(open_page: Any, pick: Any) -> None:
+    def choose(body: Told) -> Told:
+        return {"predictions": [{"choice": 1, "probabilities": [0.25, 0.75]} for _ in body["records"]]}
+
+    page, server = open_page("classify", at="#file", answers={"v1/predict": predict})
+    lines = ['{"text": "a b", "id": 12345678901234567890, "x": 1.0}', '{"text":"c","prediction":null}', '{"id": 3}']
+    give(page, "\n".join(lines) + "\n\n", name="my.jsonl")
+    expect(said(page)).to_have_text("my.jsonl has 3 rows and 4 columns.")
+    page.get_by_role("button", name="Classify").click()
+    expect(said(page)).to_have_text("3 rows done, 1 of them without an answer.")
+    expect(page.get_by_role("region", name="Without an answer").get_by_role("listitem")).to_contain_text(
+        "Line 3: There is no"
+    )
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the JSON lines").click()
+    assert download.value.suggested_filename == "my.predicted.jsonl"
+    said_of = '"prediction 2":"%s","probabilities":{"no":0.25,"yes":0.75}}'
+    assert Path(download.value.path()).read_text(encoding="utf-8").splitlines() == [
+        f"{lines[0][:-1]}, {said_of % 'yes'}", f"{lines[1][:-1]}, {said_of % 'no'}",
+        '{"id": 3, "error":"There is no text in it."}',
+    ]  # fmt: skip
+
+    server.models[0] |= {"kind": "choose", "fields": ["context", "choices"]}
+    server.answers["v1/predict"] = choose
+    page.reload()
+    give(
+        page,
+        '[{"context": "start", "choices": ["a", "]b"]},\n {"context": "end", "choices": ["c", "\\"d"], "n": []}]',
+        name="rows.json",
+    )
+    expect(page.get_by_label("choices", exact=True)).to_be_checked()
+    page.get_by_role("button", name="Choose").click()
+    expect(said(page)).to_have_text("2 rows done.")
+    assert [row["choices"] for row in server.asked.pop()[1]["records"]] == [["a", "]b"], ["c", '"d']]
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the JSON", exact=True).click()
+    told = {"prediction": 1, "probabilities": [0.25, 0.75]}
+    assert json.loads(Path(download.value.path()).read_text(encoding="utf-8")) == [
+        {"context": "start", "choices": ["a", "]b"], **told, "choice": "]b"},
+        {"context": "end", "choices": ["c", '"d'], "n": [], **told, "choice": '"d'},
+    ]
 
 
 def test_the_nearest_texts_come_first_and_are_read_once(open_page: Any, refused: Any) -> None:
@@ -225,7 +301,7 @@ def test_the_nearest_texts_come_first_and_are_read_once(open_page: Any, refused:
     page.keyboard.press("Control+Enter")
     expect(alert).to_have_text("Give the texts to look through: type them, or choose a file.")
     page.get_by_label("Texts to look through").fill("east\n\nbad\n south \neast")
-    give(page, "n,text\n1,north east\n", label="CSV file")
+    give(page, "n,text\n1,north east\n", label="CSV or JSON lines")
     page.get_by_role("button", name="Find the nearest").click()
     result = page.get_by_role("region", name="Nearest texts").locator("table")
     expect(result.locator("tr")).to_have_count(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,11 @@ def said(page: Page) -> Any:
 
 @pytest.fixture
 def choose(page: Page, pick: Any) -> Callable[..., None]:
-    """Give what chooses a model and looks whether the page says its kind."""
+    """Give what chooses a model and looks whether the page says what it does."""
 
-    def chosen(model: str, kind: str = "classify") -> None:
+    def chosen(model: str, does: str = "Chooses one label") -> None:
         pick(page, model)
-        expect(page.locator("#model-facts")).to_contain_text(kind)
+        expect(page.locator("#model-facts")).to_contain_text(does)
 
     return chosen
 
@@ -76,21 +77,21 @@ def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
     expect(page.get_by_role("region", name="Answer")).to_contain_text("It was read in 2 overlapping windows.")
     expect(page.locator("ol.chips")).to_have_count(2)
 
-    choose("number", "regress")
+    choose("number", "Gives a number · 1 to 5 in training")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("predict", texts=[TEXT], model="number").json()["predictions"]
     expect(said(page)).to_have_text(f"{told['value']:.5g}")
 
-    choose("tagger", "tag · PER, WORK · reads up to 24 pieces")
+    choose("tagger", "Finds entities · PER, WORK · reads up to 24 pieces")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("tag", texts=[TEXT], model="tagger").json()["entities"]
     expect(said(page)).to_contain_text("entit")
     assert told
-    assert page.locator("mark").all_inner_texts() == [f"{one['text']} {one['type']}" for one in told]
+    assert page.locator("mark").all_inner_texts() == [f"{one['text']}\u00a0{one['type']}" for one in told]
 
-    choose("pretrained", "pretraining")
+    choose("pretrained", "Fills in what is missing")
     page.get_by_label("Text", exact=True).fill("the [MASK] film")
     page.keyboard.press("Control+Enter")
     (((best, *_),),) = server.post("fill-mask", texts=["the [MASK] film"], model="pretrained").json()["fills"]
@@ -98,8 +99,8 @@ def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
 
 
 def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
-    choose("reader-of-all", "span")
-    page.get_by_label("Question").fill("the film")
+    choose("reader-of-all", "Finds the answer")
+    page.get_by_label("Question", exact=True).fill("the film")
     page.get_by_label("Paragraph").fill(f"{CHARACTERS} {TEXT}")
     page.keyboard.press("Control+Enter")
     asked = {"question": "the film", "paragraph": f"{CHARACTERS} {TEXT}", "model": "reader-of-all"}
@@ -107,8 +108,8 @@ def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> 
     expect(said(page)).to_have_text(f"{told['text']}, {percent(told['probability'])}")
     assert page.locator("mark").all_inner_texts() == [told["text"]]
 
-    choose("chooser", "choose")
-    page.get_by_label("Context").fill("the actor")
+    choose("chooser", "Picks the choice")
+    page.get_by_label("Context", exact=True).fill("the actor")
     page.get_by_label("Choice 1").fill("plays")
     page.get_by_label("Choice 2").fill("a bad film")
     page.keyboard.press("Control+Enter")
@@ -124,7 +125,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
     texts[10], texts[50] = "a " * 60, ""
     stream = io.StringIO()
     csv.writer(stream).writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
-    page.get_by_role("link", name="A CSV file").click()
+    page.get_by_role("link", name="A file").click()
     file = {"name": "films.csv", "mimeType": "text/csv", "buffer": stream.getvalue().encode()}
     page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
     page.get_by_role("button", name="Classify: 80 rows").click()
@@ -141,8 +142,37 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
         assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
 
 
+def test_records_of_an_annotation_tool_go_back_with_suggestions(page: Page, server: Any, choose: Any) -> None:
+    records = [
+        {"id": 1, "text": f"{CHARACTERS} {TEXT}", "label": []},
+        {"id": 2, "text": "the actor", "label": [[4, 9, "PER"]]},
+        {"id": 3, "text": "a poor film", "label": []},
+    ]
+    choose("tagger", "Finds entities")
+    page.get_by_role("link", name="A file").click()
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    file = {"name": "films.jsonl", "mimeType": "application/json", "buffer": lines.encode()}
+    page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
+    expect(said(page)).to_have_text("films.jsonl has 3 records of doccano.")
+    page.get_by_role("button", name="Find entities: 3 rows").click()
+    expect(said(page)).to_have_text("3 rows done.")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the JSON lines").click()
+    found = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
+    asked = server.post("annotate", records=records, model="tagger").json()
+    assert asked["form"] == "doccano" and asked["texts"] == [record["text"] for record in records]
+    assert found == asked["records"]
+    told = server.post("tag", texts=asked["texts"], model="tagger").json()["entities"]
+    assert [one["entities"] for one in asked["predictions"]] == told
+    assert found[1]["label"] == records[1]["label"]  # what people have marked stays
+    assert [span[2] for span in found[0]["label"]] == [one["type"] for one in told[0]]
+    for name, row in (("records", {"text": "a"}), ("records[1]", {"id": 4, "label": [[0, 1, "PER"]]})):
+        refused = server.post("annotate", records=[records[1], row][name == "records" :], model="tagger")
+        assert refused.status_code == 422 and refused.json()["error"]["field"] == name
+
+
 def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any, choose: Any) -> None:
-    choose("encoder", "encoder")
+    choose("encoder", "Finds texts that are alike")
     page.get_by_role("link", name="Nearest texts", exact=True).click()
     lines = ["the actor plays", "a bad film", "good", "a film . the film"]
     page.get_by_label("Texts to look through").fill("\n".join(lines))

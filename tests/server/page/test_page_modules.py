@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,24 @@ def table(rng: random.Random) -> list[list[str]]:
     ]
 
 
+def test_json_is_read_as_python_reads_it_and_written_as_it_stood(call: Call) -> None:
+    rng = random.Random(2)
+    odd = ["", "a,b", 'say "hi"', "\\", "]", "}{", "日本語 😀", None, 3, {"a": ["x, y]"]}, [1, [2]], True]
+    for indent in (None, 1):
+        rows = [{name: rng.choice(odd) for name in rng.sample("abcdé", rng.randint(0, 4))} for _ in range(20)]
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        for text in (lines, json.dumps(rows, indent=indent, ensure_ascii=False)) if rows else ():
+            found = call("json_rows", "read", text)
+            assert [json.loads(row["raw"]) for row in found["rows"]] == rows
+            assert found["isArray"] == text.startswith("[")
+            said = [{"raw": row["raw"], "fields": {"new": 1.5}} for row in found["rows"]]
+            written = call("json_rows", "write", said, found["isArray"])
+            back = json.loads(written) if found["isArray"] else [json.loads(line) for line in written.splitlines()]
+            assert back == [{**row, "new": 1.5} for row in rows]
+    assert call("json_rows", "read", '{"a": 1}\n{"a": }').startswith("BadFile: Line 2 is no JSON object")
+    assert call("json_rows", "read", "[1]").startswith("BadFile: Row 1 is no JSON object")
+
+
 def test_csv_knows_the_lines_of_its_rows(call: Call) -> None:
     found = call("csv", "read", 'text,n\r\n"one\r\ntwo",1\r\n\r\nlast,2')
     assert [(row["line"], row["cells"]) for row in found["rows"]] == [(2, ["one\r\ntwo", "1"]), (5, ["last", "2"])]
@@ -100,6 +119,8 @@ def test_files_are_decoded_strictly(call: Call) -> None:
     text = "text\ngrüße 😀\n"
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         assert call("csv", "decode", list(text.encode(encoding))) == text
+    assert call("csv", "read", text)["newline"] == "\n" and call("csv", "write", [["a"], ["b"]], ",", "\n") == "a\nb\n"
+    assert call("csv", "encodingOf", list(text.encode("utf-16"))) == "utf-16le"
     assert call("csv", "decode", list(text.encode("utf-8")[:-4])).startswith("BadFile: The file is not UTF-8")
 
 

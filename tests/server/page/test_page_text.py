@@ -41,8 +41,8 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
 
     pick(page, "my pairs")
     expect(answer(page).get_by_role("status")).to_be_empty()
-    expect(page.get_by_label("Text", exact=True)).to_have_value("Charming")
-    page.get_by_label("Other").fill("Nice")
+    expect(page.get_by_label("First text")).to_have_value("Charming")
+    page.get_by_label("Second text").fill("Nice")
     page.keyboard.press("Control+Enter")
     expect(answer(page).get_by_role("status")).to_have_text("positive, 97.3%")
     assert server.asked[1] == ("v1/predict", {"texts": [["Charming", "Nice"]], "model": "my pairs", "pieces": True})
@@ -85,8 +85,8 @@ def test_a_ranking_is_shown_with_the_texts_that_it_ranks(open_page: Any) -> None
         {"rank": 2, "index": 0, "score": -2.0, "probability": 0.1192},
     ]
     page, server = open_page("rerank", answers={"v1/rerank": lambda body: {"ranking": ranking, "truncated": 0}})
-    page.get_by_label("Query").fill("film")
-    documents = page.get_by_label("Documents")
+    page.get_by_label("Query", exact=True).fill("film")
+    documents = page.get_by_role("textbox", name="Document")
     for place, text in enumerate(("bad", "good")):
         documents.nth(place).fill(text)
     page.get_by_role("button", name="Rank").click()
@@ -105,10 +105,12 @@ def test_a_number_is_told(open_page: Any) -> None:
             }
         },
     )
-    page.get_by_label("Text", exact=True).fill("a")
-    page.get_by_label("Other").fill("b")
+    page.get_by_label("First text").fill("a")
+    page.get_by_label("Second text").fill("b")
     page.get_by_role("button", name="Score").click()
     expect(answer(page).get_by_role("status")).to_have_text("3.8124")
+    expect(answer(page).get_by_role("figure")).to_contain_text("The numbers of the training rows go from 1 to 5.")
+    assert answer(page).locator(".scale .share").get_attribute("x") == "69.61"  # 100 (3.81239 - 1) / (5 - 1) - 0.7
     expect(answer(page)).to_contain_text("read in 3 overlapping windows")
     expect(answer(page).get_by_text("The 9 pieces it was made of in 3 sequences")).to_be_visible()
     expect(answer(page).locator("ol.chips")).to_have_count(3)
@@ -132,9 +134,9 @@ def test_entities_are_marked_where_they_are_behind_emoji_too(open_page: Any) -> 
     page.get_by_label("Text", exact=True).fill(text)
     page.get_by_role("button", name="Find entities").click()
     expect(answer(page).get_by_role("status")).to_have_text("2 entities")
-    assert answer(page).locator("mark").all_inner_texts() == ["Ana PER", "São Paulo LOC"]
+    assert answer(page).locator("mark").all_inner_texts() == ["Ana\u00a0PER", "São Paulo\u00a0LOC"]
     assert answer(page).locator(".text").evaluate("node => [...node.childNodes].map(n => n.textContent)") == [
-        "😀 ", "Ana PER", "\nmet 👩‍👩‍👧 in ", "São Paulo LOC"
+        "😀 ", "Ana\u00a0PER", "\nmet 👩‍👩‍👧 in ", "São Paulo\u00a0LOC"
     ]  # fmt: skip
     rows = answer(page).locator("table.list tbody tr").all_inner_texts()
     assert [row.split("\t") for row in rows] == [["Ana", "PER", "2–5", "98.0%"], ["São Paulo", "LOC", "19–28", "50.0%"]]
@@ -144,13 +146,86 @@ def test_entities_are_marked_where_they_are_behind_emoji_too(open_page: Any) -> 
     assert server.asked[0][1]["texts"] == [text]
 
 
+def test_a_type_stays_with_its_entity_and_a_mark_fades_with_its_probability(open_page: Any) -> None:
+    text = "Ada Lovelace met Ada Lovelace and Ada Lovelace and then Ada Lovelace , Ada Lovelace"
+    starts = [place for place in range(len(text)) if text.startswith("Ada", place)]
+    entities = [
+        {"type": "PER", "start": start, "end": start + 12, "text": "Ada Lovelace", "probability": 0.95 - 0.2 * number}
+        for number, start in enumerate(starts)
+    ]
+    page, _ = open_page("tag", answers={"v1/tag": lambda body: {"entities": [entities]}})
+    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("button", name="Find entities").click()
+    expect(page.locator("mark")).to_have_count(5)
+    for width in range(320, 420, 9):
+        page.set_viewport_size({"width": width, "height": 700})
+        apart = """all => all.filter(mark => {
+            const word = document.createRange();
+            word.setStart(mark.firstChild, 4), word.setEnd(mark.firstChild, 12);
+            const [type] = mark.querySelector(".type").getClientRects();
+            return type.left < word.getBoundingClientRect().right - 1;
+        }).length"""
+        assert page.locator("mark").evaluate_all(apart) == 0
+    shown = page.locator("mark").evaluate_all(
+        "all => all.map(m => Math.min(...getComputedStyle(m).backgroundColor.match(/[\\d.]+/g)))"
+    )
+    assert shown == sorted(shown) and len({*shown}) == 5  # the paler, the lighter
+
+
+def test_pairs_questions_and_choices_have_headings_and_fields_of_their_own(open_page: Any, pick: Any) -> None:
+    page, server = open_page("pairs", "span", "choose", "rerank", "classify")
+    server.models += [
+        {
+            **server.models[0],
+            "name": "entails",
+            "labels": ["entailment", "neutral"],
+            "columns": ["sentence1", "sentence2"],
+        },
+        {**server.models[0], "name": "own", "columns": ["claim", "source_text"]},
+    ]
+    page.reload()
+    for model, heading, fields in (
+        ("my pairs", "One pair of texts", ["First text", "Second text"]),
+        ("entails", "One pair of texts", ["Premise", "Hypothesis"]),
+        ("own", "One pair of texts", ["Claim", "Source text"]),
+        ("my span", "One question", ["Question", "Paragraph"]),
+        ("my choose", "One choice", ["Context", "Choice 1", "Choice 2"]),
+        ("my rerank", "One query", ["Query", "Document 1", "Document 2"]),
+        ("my classify", "One text", ["Text"]),
+    ):
+        pick(page, model)
+        expect(page.get_by_role("heading", level=2)).to_have_text(heading)
+        expect(page.get_by_role("link", name=heading)).to_be_visible()
+        assert page.locator("#text label").all_inner_texts() == fields
+
+
+def test_a_link_opens_the_model_with_its_text_which_no_server_sees(open_page: Any) -> None:
+    def choose(body: Told) -> Told:
+        return {"predictions": [{"choice": 1, "probabilities": [0.25, 0.75]}]}
+
+    at = "#text?model=my+choose&context=It+rains+%26+snows&choices=hat&choices=umbrella"
+    page, server = open_page("classify", "choose", at=at, answers={"v1/predict": choose})
+    expect(answer(page).get_by_role("status")).to_have_text("umbrella, 75.0%")
+    expect(page.get_by_label("Context", exact=True)).to_have_value("It rains & snows")
+    page.get_by_label("Choice 2").fill("boots")
+    page.get_by_role("button", name="Choose").click()
+    expect(answer(page).get_by_role("status")).to_have_text("boots, 75.0%")
+    asked = [body["records"][0]["choices"] for _, body in server.asked]
+    assert asked == [["hat", "umbrella"], ["hat", "boots"]]
+    page.get_by_role("link", name="Link to this").click()
+    assert page.evaluate("location.hash") == at.replace("umbrella", "boots")
+    page.evaluate("location.hash = '#text?model=my+gone&text=a'")
+    expect(page.locator("#trouble")).to_contain_text("my gone")
+    assert len(server.asked) == 2
+
+
 def test_an_answer_is_marked_in_its_paragraph_or_there_is_none(open_page: Any) -> None:
     paragraph = "In 1066 🏰 William took England."
     found = {"text": "William", "start": 10, "end": 17, "probability": 0.8}
     nothing = {"text": "", "start": -1, "end": -1, "probability": 0.2}
     replies = iter([{"answer": found, "n_best": [found, nothing]}, {"answer": None, "n_best": [nothing, found]}])
     page, server = open_page("span", answers={"v1/answer": lambda body: next(replies)})
-    page.get_by_label("Question").fill("Who took England?")
+    page.get_by_label("Question", exact=True).fill("Who took England?")
     page.get_by_label("Paragraph").fill(paragraph)
     page.get_by_role("button", name="Answer").click()
     expect(answer(page).get_by_role("status")).to_have_text("William, 80.0%")
@@ -169,7 +244,7 @@ def test_choices_are_added_and_removed(open_page: Any) -> None:
     reply = {"predictions": [{"choice": 1, "probabilities": [0.1, 0.9]}], "pieces": [[["[CLS]", "rain", "[SEP]"]]]}
     page, server = open_page("choose", answers={"v1/predict": lambda body: reply})
     expect(page.get_by_role("button", name="Remove")).to_have_count(0)
-    page.get_by_label("Context").fill("It rains")
+    page.get_by_label("Context", exact=True).fill("It rains")
     page.get_by_label("Choice 1").fill("hat")
     page.get_by_label("Choice 2", exact=True).fill("dropped")
     page.get_by_role("button", name="Add a choice").click()
@@ -213,7 +288,7 @@ def test_what_users_and_models_say_is_text_and_never_run(open_page: Any) -> None
     page.get_by_label("Text", exact=True).fill(evil)
     page.get_by_role("button", name="Find entities").click()
     expect(answer(page).get_by_role("status")).to_have_text("1 entity")
-    assert answer(page).locator("mark").inner_text() == f"{evil} {evil}"
+    assert answer(page).locator("mark").inner_text() == f"{evil}\u00a0{evil}"
     assert page.locator("main img, main script").count() == 0
     assert server.asked[0][1]["model"] == evil
 

@@ -64,7 +64,9 @@ def write_demo_report(
         ),
         Section(heading="Scores", parts=[code(f"$ {command}\n{output}") for command, output in scores.items()]),
         Section(heading="Predictions", parts=[prediction_table(predictions), paragraph(_about(predictions))]),
-        Section(heading="Commands", parts=[table((command, f"{spent:.1f} s") for command, spent in seconds.items())]),
+        Section(
+            heading="Commands", parts=[table((command, f"{spent:.1f}\u00a0s") for command, spent in seconds.items())]
+        ),
     ]
     path = write_report(out / "report.html", "What osbert made of this installation's docstrings", sections, lead=lead)
     loss = [value for _, value in curve(pretraining, "held_out.mlm.loss")]
@@ -122,8 +124,8 @@ def prediction_table(predictions: Iterable[DemoPrediction]) -> str:
             '<svg viewBox="0 0 100 10" width="100" height="10" role="img" aria-label="probability">'
             f'<rect width="{100 * probability:.0f}" height="10" fill="var(--c0)"/></svg>'
         )
-        cells = (escape(text), escape(meant), escape(said), f"{bar} {probability:.0%}")
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        cells = "".join(f"<td>{cell}</td>" for cell in (escape(meant), escape(said), f"{bar} {probability:.0%}"))
+        rows.append(f'<tr><td class="long">{escape(text)}</td>{cells}</tr>')
     head = "".join(f"<th>{cell}</th>" for cell in ("text", "meant", "predicted", "probability"))
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 

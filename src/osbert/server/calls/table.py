@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from osbert.errors import UserError
+from osbert.server.calls.annotate import AnnotateCall
 from osbert.server.calls.answer import AnswerCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
@@ -23,6 +24,7 @@ CALLS: Mapping[str, Call] = {
     "answer": AnswerCall(),
     "tag": TagCall(),
     EXPLAIN: ExplainCall(),
+    "annotate": AnnotateCall(),
 }
 """osbert's own calls."""
 

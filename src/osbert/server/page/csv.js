@@ -3,20 +3,34 @@
 /** What is wrong with a file, in words for its owner. */
 export class BadFile extends Error {}
 
+/** Most characters of a line that a message shows. */
+const MOST = 300;
 const DELIMITERS = [",", ";", "\t", "|"];
 
-/** Return the text of a file's bytes: UTF-8, or UTF-16 where a byte order mark says so. */
+/** Return the encoding of a file's bytes: UTF-8, or UTF-16 where a byte order mark says so. */
+export function encodingOf([first, second]) {
+  return first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8";
+}
+
+/** Return the text of a file's bytes. Raises BadFile. */
 export function decode(bytes) {
-  const array = new Uint8Array(bytes);
-  const mark = array[0] === 0xff && array[1] === 0xfe ? "utf-16le" : array[0] === 0xfe && array[1] === 0xff ? "utf-16be" : "utf-8";
   try {
-    return new TextDecoder(mark, { fatal: true }).decode(array);
+    return new TextDecoder(encodingOf(bytes), { fatal: true }).decode(new Uint8Array(bytes));
   } catch {
-    throw new BadFile("The file is not UTF-8 text. Save it as CSV in UTF-8 and choose it again.");
+    throw new BadFile("The file is not UTF-8 text. Save it in UTF-8 and choose it again.");
   }
 }
 
-/** Return {header, delimiter, rows: [{line, cells}]}; empty lines are no rows. Raises BadFile, naming the line.
+/** Return a text as bytes, in UTF-16 with its mark where the text came in that. */
+export function encode(text, encoding) {
+  if (encoding === "utf-8") return new TextEncoder().encode(text);
+  const bytes = new DataView(new ArrayBuffer(2 * text.length + 2));
+  const units = `\ufeff${text}`;
+  for (let place = 0; place < units.length; place += 1) bytes.setUint16(2 * place, units.charCodeAt(place), encoding === "utf-16le");
+  return bytes;
+}
+
+/** Return {header, delimiter, newline, rows: [{line, cells}]}; empty lines are no rows. Raises BadFile, naming the line.
  *
  * The delimiter is the one of , ; tab and | that the first line has most of outside of quotes.
  */
@@ -26,13 +40,13 @@ export function read(text) {
   const [head, ...rows] = records(content, delimiter);
   if (!head) throw new BadFile("The file is empty.");
   const header = head.cells.map((name, place) => name.trim() || `column ${place + 1}`);
-  return { header, delimiter, rows };
+  return { header, delimiter, newline: /\r?\n/.exec(content)?.[0] ?? "\r\n", rows };
 }
 
-/** Return rows of cells as CSV with the line end that RFC 4180 asks for; null and undefined are empty. */
-export function write(rows, delimiter = ",") {
+/** Return rows of cells as CSV, by default with the line end that RFC 4180 asks for; null and undefined are empty. */
+export function write(rows, delimiter = ",", newline = "\r\n") {
   const line = (cells) => (cells.length === 1 && !cells[0] ? '""' : cells.map((cell) => quoted(cell, delimiter)).join(delimiter));
-  return rows.map((cells) => `${line(cells)}\r\n`).join("");
+  return rows.map((cells) => `${line(cells)}${newline}`).join("");
 }
 
 /** Return names, with a number behind each that is among those taken. */
@@ -81,7 +95,7 @@ function records(text, delimiter) {
       more = text[place] === delimiter;
       if (more) place += 1;
       else if (place < end && text[place] !== "\n" && text[place] !== "\r") {
-        throw new BadFile(`Line ${line}: something stands behind a closing quote. A quote within quotes is written twice.`);
+        throw badLine(text, place, line, "something stands behind a closing quote. A quote within quotes is written twice.");
       }
     }
     if (place < end) {
@@ -91,6 +105,12 @@ function records(text, delimiter) {
     if (cells.length > 1 || cells[0] !== "" || text[begins] === '"') found.push({ line: began, cells });
   }
   return found;
+}
+
+/** Return what is wrong at a place of a text, with the line that it is in. */
+function badLine(text, place, line, told) {
+  const [shown] = text.slice(text.lastIndexOf("\n", place - 1) + 1).split(/[\r\n]/, 1);
+  return new BadFile(`Line ${line}: ${told}\n${shown.slice(0, MOST)}${shown.length > MOST ? "…" : ""}`);
 }
 
 function plainField(text, start, delimiter) {
@@ -104,7 +124,7 @@ function quotedField(text, start, line) {
   let place = start + 1;
   for (;;) {
     const quote = text.indexOf('"', place);
-    if (quote < 0) throw new BadFile(`Line ${line}: a quote is opened and never closed.`);
+    if (quote < 0) throw badLine(text, start, line, "a quote is opened and never closed.");
     value += text.slice(place, quote);
     place = quote + 1;
     if (text[place] !== '"') break;

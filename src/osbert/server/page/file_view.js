@@ -1,34 +1,42 @@
-// A CSV file: a prediction for each of its rows, shown as a table and given back as a CSV.
+// A file of rows: a prediction for each of them, shown as a table and given back in the file's own form.
 
+import { annotated } from "./annotated.js";
 import { answerAll } from "./batches.js";
 import { Refusal } from "./client.js";
-import { write } from "./csv.js";
+import { encode } from "./csv.js";
 import { counted, element, fill } from "./elements.js";
 import { notice } from "./notice.js";
-import { list, sheet } from "./predictions.js";
+import { list, textOf, written } from "./predictions.js";
+import { sieve } from "./sieve.js";
 import { columnControl, fileControl, rowOf } from "./table_file.js";
 
-const HINT = "A first line with names of columns, then a line for each row; in UTF-8. It stays here: only the texts are sent.";
+const HINT =
+  "CSV with names of columns in the first line, JSON lines, or a JSON array of objects; in UTF-8. " +
+  "It stays here: only the texts are sent, and the records of annotation tools.";
+
+const TOLD = "The text of each record is read, and what the model says is written where the tool has a place for it.";
 
 /** Return the view {title, section, update}; `update` is called when another model is in use. */
 export function fileView(session) {
-  const title = "A CSV file";
+  const title = "A file";
   const { said, trouble, say, refuse, clear } = notice(session);
   const columns = element("div", {});
   const progress = element("progress", { "aria-label": "Rows that are done", hidden: true });
   const button = element("button", { type: "button", onclick: press, hidden: true });
-  const saved = element("a", { class: "button plain", hidden: true }, "Download the CSV");
+  const saved = element("a", { class: "button plain", hidden: true });
   const buttons = element("div", { class: "row" }, button, saved);
   const chooser = fileControl("File", HINT, opened);
   const card = element("div", { class: "card fields" }, chooser, columns, progress, buttons, trouble);
   const shown = element("div", { class: "shown" });
-  const result = element("section", { class: "card result", "aria-label": "Predictions" }, said, shown);
+  const filters = sieve(refresh);
+  const result = element("section", { class: "card result", "aria-label": "Predictions" }, said, filters.node, shown);
   const none = element("p", { class: "card" }, "This model has no task, so it has nothing to say of rows.");
   const both = element("div", { class: "columns" }, card, result);
   const heading = element("h2", { id: "file-title", tabindex: "-1" }, title);
   const section = element("section", { id: "file", "aria-labelledby": heading.id }, heading, both, none);
   let table = null;
   let picker = null;
+  let tool = null; // {title, kind} of an annotation tool's file
   let work = null; // {rows, done, running: AbortController | null}
 
   function update() {
@@ -37,18 +45,35 @@ export function fileView(session) {
     draw();
   }
 
-  function opened(read, error) {
+  async function opened(read, error) {
     table = read;
-    draw();
+    await draw();
     if (error) refuse(error);
-    else if (table) say(`${table.name} has ${counted(table.rows.length, "row")} and ${counted(table.header.length, "column")}.`);
+    else if (read && read === table) say(`${table.name} has ${tool ? `${counted(table.rows.length, "record")} of ${tool.title}` : sizes()}.`);
+  }
+
+  function sizes() {
+    return `${counted(table.rows.length, "row")} and ${counted(table.header.length, "column")}`;
   }
 
   /** Show the columns of a new file, or for a new model; what was done before is dropped. */
-  function draw() {
-    picker = table && session.kind?.action ? columnControl(table, session.kind.fields(session.model), reset) : null;
-    fill(columns, picker?.node);
+  async function draw() {
+    const [mine, { kind, model }] = [table, session];
+    tool = picker = null;
+    fill(columns);
     reset();
+    if (!table || !kind?.action) return;
+    const found = await annotated(table, session).catch(refuse);
+    if (table !== mine || session.model !== model) return;
+    tool = found ?? null;
+    picker = tool ? null : columnControl(table, kind.fields(model), reset);
+    fill(columns, tool ? element("p", { class: "hint" }, TOLD) : picker.node);
+    reset();
+  }
+
+  /** Return the kind that reads the rows: the model's, or for whole records. */
+  function reader() {
+    return tool?.kind ?? session.kind;
   }
 
   function reset() {
@@ -57,9 +82,10 @@ export function fileView(session) {
     clear();
     fill(shown, element("p", { class: "hint" }, "The rows and what the model says of them will stand here."));
     progress.hidden = true;
-    keep(null);
-    button.hidden = !picker || !table.rows.length;
-    button.textContent = picker ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
+    filters.close();
+    keep();
+    button.hidden = !(picker || tool) || !table.rows.length;
+    button.textContent = picker || tool ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
   }
 
   function press() {
@@ -71,7 +97,9 @@ export function fileView(session) {
     if (!work || work.done.every(Boolean)) start();
     if (!work) return;
     const mine = work;
-    const { model, kind, client } = session;
+    const { model, client } = session;
+    const kind = reader();
+    filters.close();
     mine.running = new AbortController();
     button.textContent = "Stop";
     progress.hidden = false;
@@ -93,9 +121,14 @@ export function fileView(session) {
 
   /** Make the rows that the model reads; those that it cannot read are done with before the first is sent. */
   function start() {
+    if (tool) {
+      work = { rows: table.rows.map(({ raw }) => JSON.parse(raw)), done: table.rows.map(() => undefined), running: null };
+      follow(0);
+      return;
+    }
     const picked = picker.pick();
-    const short = Object.values(picked).some((column) => Array.isArray(column) && column.length < 2);
-    if (short) {
+    const least = table.rows[0].raw === undefined ? 2 : 1; // of JSON one column may hold a list
+    if (Object.values(picked).some((column) => Array.isArray(column) && column.length < least)) {
       refuse(new Refusal("Tick the columns with the choices, two or more."));
       return;
     }
@@ -110,7 +143,13 @@ export function fileView(session) {
     progress.value = ready;
     progress.textContent = `${ready} of ${work.rows.length}`;
     if (waiting >= 1) say(`The server is busy; ${counted(ready, "row")} done, the next are sent in ${Math.ceil(waiting)} s.`);
-    fill(shown, list(table, work, session.kind));
+    fill(shown, list(table, work, reader(), filters.passes));
+  }
+
+  /** Show the rows that pass the filters, and offer these for download. */
+  function refresh() {
+    fill(shown, list(table, work, reader(), filters.passes));
+    keep();
   }
 
   function finish(stopped) {
@@ -124,21 +163,32 @@ export function fileView(session) {
     const shares = `${ready.toLocaleString("en")} of ${counted(work.rows.length, "row")}`;
     said.textContent = all ? `${counted(ready, "row")} done${without}.` : `Stopped: ${shares} done${without}.`;
     button.textContent = all ? "Once more" : "Go on";
-    keep(ready ? write(sheet(table, work, session.kind), table.delimiter) : null);
+    filters.offer(work.done.map((one, place) => (one?.answer === undefined ? null : facetsOf(one.answer, place))));
+    keep();
   }
 
-  /** Offer a text for download, or none. */
-  function keep(text) {
+  function facetsOf(answer, place) {
+    return { ...reader().facets(answer, work.rows[place]), text: textOf(table, work, reader(), place) };
+  }
+
+  /** Offer the file with what came of its rows for download: all of them, or those that pass the filters. */
+  function keep() {
     if (saved.href) URL.revokeObjectURL(saved.href);
-    saved.hidden = text === null;
-    if (text === null) {
-      saved.removeAttribute("href");
-      return;
-    }
-    const content = table.marked ? `\ufeff${text}` : text;
-    saved.href = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
-    saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted.csv`;
+    saved.removeAttribute("href");
+    saved.hidden = !work || work.running || !work.done.some(Boolean);
+    if (saved.hidden) return;
+    const places = table.rows.map((_, place) => place).filter(filters.passes);
+    const text = written(table, work, reader(), places);
+    const ending = /\.[^.]*$/.exec(table.name)?.[0] ?? (table.delimiter ? ".csv" : ".json");
+    saved.textContent = filters.isOn() ? `Download ${counted(places.length, "row")}` : `Download the ${nameOf(table)}`;
+    saved.href = URL.createObjectURL(new Blob([encode(table.marked ? `\ufeff${text}` : text, table.encoding)]));
+    saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted${ending}`;
   }
 
-  return { title, section, update };
+  return { title: () => title, section, update };
+}
+
+/** Return what the form of a file is called. */
+function nameOf({ delimiter, isArray }) {
+  return delimiter ? "CSV" : isArray ? "JSON" : "JSON lines";
 }

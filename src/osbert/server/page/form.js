@@ -2,9 +2,9 @@
 
 import { element, fill, freshId, labelled } from "./elements.js";
 
-/** Return {node, value, put} of a field {name, label, lines, several?, hint?, insert?}. */
+/** Return {node, value, put, several} of a field {name, label, lines, several?, hint?, insert?}. */
 export function control(field) {
-  return field.several ? severalTexts(field) : oneText(field);
+  return { ...(field.several ? severalTexts(field) : oneText(field)), several: Boolean(field.several) };
 }
 
 /** Send a form by Ctrl+Enter, or Cmd+Enter, from any of its fields. */

@@ -19,9 +19,9 @@ export function nearestView(session) {
   const title = "Nearest texts";
   const { said, trouble, say, busy, refuse, clear } = notice(session);
   const lines = element("textarea", { rows: 8, dir: "auto", autocomplete: "off" });
-  const typed = labelled(lines, "Texts to look through", "One a line. Or take them from a CSV file:");
+  const typed = labelled(lines, "Texts to look through", "One a line. Or take them from a file:");
   const columns = element("div", {});
-  const chooser = fileControl("CSV file", "", opened);
+  const chooser = fileControl("CSV or JSON lines", "", opened);
   const query = element("textarea", { rows: 2, dir: "auto", autocomplete: "off" });
   const most = element("input", { type: "number", min: "1", max: "1000", value: "10" });
   const progress = element("progress", { "aria-label": "Texts that are read", hidden: true });
@@ -69,7 +69,7 @@ export function nearestView(session) {
   /** Return every text to look through once, in order. */
   function texts() {
     const column = picker?.pick().text;
-    const own = table ? table.rows.map(({ cells }) => cells[column] ?? "") : [];
+    const own = table ? table.rows.flatMap(({ cells }) => cells[column] ?? "") : [];
     return [...new Set([...lines.value.split("\n"), ...own].map((text) => text.trim()).filter(Boolean))];
   }
 
@@ -141,7 +141,7 @@ export function nearestView(session) {
     );
   }
 
-  return { title, section, update };
+  return { title: () => title, section, update };
 }
 
 /** Return [{text, cosine}] of the texts that have vectors, nearest first. */

@@ -3,6 +3,7 @@
 import { Client } from "./client.js";
 import { fill, element } from "./elements.js";
 import { fileView } from "./file_view.js";
+import { linked } from "./link.js";
 import { nearestView } from "./nearest_view.js";
 import { ownKind } from "./own_kind.js";
 import { textView } from "./text_view.js";
@@ -15,6 +16,7 @@ const session = {
   model: null,
   kind: null,
   wantKey() {
+    found("access").hidden = false;
     found("access").open = true;
     found("key").focus();
   },
@@ -25,10 +27,22 @@ let models = [];
 
 async function load() {
   models = await session.client.models();
-  const before = session.model?.name;
+  const link = linked(location.hash);
+  const before = link.model ?? session.model?.name;
   const option = ({ name }) => element("option", { value: name, selected: name === before }, name);
   fill(found("model"), models.map(option));
+  await follow(link);
+}
+
+/** Turn to the model of a link and ask it the texts; without one, to the model that is chosen. */
+async function follow({ model, values }) {
+  if (model && !models.some(({ name }) => name === model)) {
+    await choose();
+    throw new Error(`The link is to the model ${model}, which is not served here.`);
+  }
+  if (model) found("model").value = model;
   await choose();
+  if (model) views.text.open(values);
 }
 
 /** Do something that the page cannot do without, and say so where it fails. */
@@ -70,26 +84,28 @@ async function kindOf({ kind, call }) {
   return import(`./kinds/${kind}.js`);
 }
 
-function facts({ kind, labels: all, length }, { named = (names) => names }) {
-  const parts = [kind];
+function facts({ labels: all, length, range }, { does, named = (names) => names }) {
+  const parts = [does];
   const labels = named(all ?? []);
   if (labels.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
+  if (range) parts.push(`${range.map((end) => end.toLocaleString("en")).join(" to ")} in training`);
   if (length) parts.push(`reads up to ${length.toLocaleString("en")} pieces`);
   return parts.join(" · ");
 }
 
 function route() {
-  return location.hash.slice(1);
+  return linked(location.hash).view;
 }
 
 function show() {
   const name = views[route()] ? route() : "text";
   for (const [other, view] of Object.entries(views)) view.section.hidden = other !== name;
   for (const link of document.querySelectorAll("nav a")) {
+    link.textContent = views[link.hash.slice(1)].title();
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${views[name].title} – osbert`;
+  document.title = `${views[name].title()} – osbert`;
 }
 
 for (const { section } of Object.values(views)) section.hidden = true;
@@ -105,6 +121,8 @@ found("key-form").addEventListener("submit", (event) => {
   need(load);
 });
 window.addEventListener("hashchange", () => {
+  const link = linked(location.hash);
+  if (link.model) return need(() => follow(link));
   show();
   document.querySelector("main > section:not([hidden]) h2").focus();
 });

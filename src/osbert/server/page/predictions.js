@@ -1,61 +1,101 @@
-// What came of the rows of a file: a table that shows the first of them, and a sheet that has all.
+// What came of the rows of a file: what is wrong with some, a table of the first answers, and the file that has all.
 
-import { free } from "./csv.js";
+import { free, write as writeCsv } from "./csv.js";
 import { counted, element, framed } from "./elements.js";
+import { write as writeJson } from "./json_rows.js";
 
 /** Rows of a table on the page. */
 const SHOWN = 100;
 
-/** Return the rows of a file with the cells of their predictions behind them, and why there are none, if so.
+/** Return the rows at some places as the file that they came from, with what came of them behind.
  *
  * `work`: {rows, done}, what was asked and what came of it. Cells that a row has beyond the first line's stay, last.
  */
-export function sheet({ header, rows }, { rows: asked, done }, kind) {
-  const wrong = (place) => done[place]?.error;
-  const told = rows.map((_, place) => (done[place] && !wrong(place) ? kind.cells(done[place].answer, asked[place]) : {}));
-  const names = [...new Set(told.flatMap(Object.keys))];
-  const errors = rows.some((_, place) => wrong(place));
-  const lines = rows.map(({ cells }, place) => [
-    ...header.map((_, column) => cells[column]),
-    ...names.map((name) => told[place][name]),
-    ...(errors ? [wrong(place)] : []),
-    ...cells.slice(header.length),
-  ]);
-  return [[...header, ...free([...names, ...(errors ? ["error"] : [])], header)], ...lines];
+export function written(table, work, kind, places) {
+  return table.rows[0]?.raw === undefined ? asCsv(table, work, kind, places) : asJson(table, work, kind, places);
 }
 
-/** Return tables of the rows without an answer and of those with one, the first of each. */
-export function list({ rows }, { rows: asked, done }, kind) {
-  const places = rows.map((_, place) => place).filter((place) => done[place]);
-  const failed = places.filter((place) => done[place].error);
-  const answered = places.filter((place) => !done[place].error);
-  const text = (place) => (asked[place] ? Object.values(asked[place]).flat() : rows[place].cells).join(" · ");
-  const line = (place, said, look) =>
+function asCsv({ header, rows, delimiter, newline }, { rows: asked, done }, kind, places) {
+  const wrong = (place) => done[place]?.error;
+  const told = new Map(places.map((place) => [place, done[place] && !wrong(place) ? kind.cells(done[place].answer, asked[place]) : {}]));
+  const names = [...new Set([...told.values()].flatMap(Object.keys))];
+  const errors = places.some(wrong);
+  const lines = places.map((place) => [
+    ...header.map((_, column) => rows[place].cells[column]),
+    ...names.map((name) => told.get(place)[name]),
+    ...(errors ? [wrong(place)] : []),
+    ...rows[place].cells.slice(header.length),
+  ]);
+  return writeCsv([[...header, ...free([...names, ...(errors ? ["error"] : [])], header)], ...lines], delimiter, newline);
+}
+
+function asJson({ header, rows, isArray }, { rows: asked, done }, kind, places) {
+  const fields = (place) => {
+    if (!done[place]) return {};
+    return done[place].error ? { error: done[place].error } : kind.record(done[place].answer, asked[place]);
+  };
+  const named = (values) => Object.fromEntries(free(Object.keys(values), header).map((name, at) => [name, Object.values(values)[at]]));
+  const whole = (place) => done[place]?.answer && kind.whole?.(done[place].answer);
+  const made = (place) => ({ raw: rows[place].raw, whole: whole(place), fields: whole(place) ? {} : named(fields(place)) });
+  return writeJson(places.map(made), isArray);
+}
+
+/** Return the text of a row as it was asked, or as it stands in the file where it could not be. */
+export function textOf({ rows }, { rows: asked, done }, kind, place) {
+  if (kind.textOf) return done[place]?.answer ? kind.textOf(done[place].answer) : rows[place].raw;
+  return (asked[place] ? Object.values(asked[place]).flat() : rows[place].cells.flat()).join(" · ");
+}
+
+/** Return what is wrong with the rows without an answer, and a table of those with one that `passes`: the first of each. */
+export function list(table, work, kind, passes) {
+  const places = table.rows.map((_, place) => place).filter((place) => work.done[place]);
+  const failed = places.filter((place) => work.done[place].error);
+  const answered = places.filter((place) => !work.done[place].error && passes(place));
+  return [errors(table, work, kind, failed), answers(table, work, kind, answered)];
+}
+
+function unit({ isArray }) {
+  return isArray ? "Row" : "Line";
+}
+
+/** Return the list of rows without an answer, each with its whole line; null where there are none. */
+function errors(table, work, kind, places) {
+  if (!places.length) return null;
+  const made = places.slice(0, SHOWN).map((place) =>
+    element(
+      "li",
+      {},
+      element("p", { class: "wrong" }, `${unit(table)} ${table.rows[place].line.toLocaleString("en")}: ${work.done[place].error}`),
+      element("p", { class: "whole", dir: "auto" }, textOf(table, work, kind, place)),
+    ),
+  );
+  const caption = element("p", { class: "caption" }, captioned("Without an answer", places));
+  return framed("Without an answer", element("div", {}, caption, element("ul", { class: "errors" }, made)));
+}
+
+function captioned(name, places) {
+  const total = counted(places.length, "row");
+  return places.length > SHOWN ? `${name}: the first ${SHOWN} of ${total}; the file has all` : `${name}: ${total}`;
+}
+
+/** Return the table of the first answers; null where there are none. */
+function answers(table, work, kind, places) {
+  if (!places.length) return null;
+  const line = (place) =>
     element(
       "tr",
       {},
-      element("th", { scope: "row", class: "number" }, rows[place].line),
-      element("td", { dir: "auto" }, element("div", { class: "cut" }, text(place))),
-      element("td", { dir: "auto", class: look }, said),
+      element("th", { scope: "row", class: "number" }, table.rows[place].line),
+      element("td", { dir: "auto" }, element("div", { class: "cut" }, textOf(table, work, kind, place))),
+      element("td", { dir: "auto", class: "right" }, kind.said(work.done[place].answer, work.rows[place])),
     );
-  return [
-    table("Without an answer", "What is wrong", failed, (place) => line(place, done[place].error, "wrong")),
-    table("Answered", "Answer", answered, (place) => line(place, kind.said(done[place].answer, asked[place]), "right")),
-  ];
-}
-
-/** Return the table of the first rows of a kind; null where there are none. */
-function table(name, heading, places, line) {
-  if (!places.length) return null;
-  const total = counted(places.length, "row");
-  const caption = places.length > SHOWN ? `${name}: the first ${SHOWN} of ${total}; the CSV has all` : `${name}: ${total}`;
-  const head = ["Line", "Text", heading].map((title, place) => element("th", { scope: "col", class: place === 0 && "number" }, title));
+  const head = [unit(table), "Text", "Answer"].map((title, place) => element("th", { scope: "col", class: place === 0 && "number" }, title));
   const made = element(
     "table",
     { class: "list" },
-    element("caption", {}, caption),
+    element("caption", {}, captioned("Answered", places)),
     element("thead", {}, element("tr", {}, head)),
     element("tbody", {}, places.slice(0, SHOWN).map(line)),
   );
-  return framed(name, made);
+  return framed("Answered", made);
 }

@@ -1,8 +1,10 @@
-// A CSV file that the user chooses, and which of its columns the model reads.
+// A file of rows that the user chooses, and which of its columns the model reads.
 
-import { BadFile, decode, read } from "./csv.js";
+import { BadFile, decode, encodingOf, read } from "./csv.js";
+import { isJson, read as readJson } from "./json_rows.js";
 import { counted, element, fill, freshId, labelled } from "./elements.js";
 
+const ENDINGS = ".csv,.tsv,.tab,.txt,.jsonl,.ndjson,.json";
 const USUAL = {
   text: ["text", "sentence", "review", "content", "tweet", "title"],
   other: ["other", "sentence2", "text2", "hypothesis"],
@@ -13,19 +15,25 @@ const USUAL = {
 
 /** Return {node, table, pick}: the control for the file; `changed(table, error)` is called when one was read. */
 export function fileControl(label, hint, changed) {
-  const input = element("input", { type: "file", accept: ".csv,.tsv,.txt,text/csv,text/tab-separated-values" });
+  const input = element("input", { type: "file", accept: ENDINGS });
   input.addEventListener("change", async () => {
     const [file] = input.files;
     if (!file) return changed(null, null);
     try {
       const bytes = new Uint8Array(await file.arrayBuffer());
-      return changed({ ...read(decode(bytes)), name: file.name, marked: isMarked(bytes) }, null);
+      return changed({ ...table(decode(bytes), file.name), encoding: encodingOf(bytes), marked: isMarked(bytes) }, null);
     } catch (error) {
       const told = error instanceof BadFile ? error.message : `${file.name} cannot be read: ${error.message}`;
       return changed(null, new BadFile(told));
     }
   });
   return labelled(input, label, hint);
+}
+
+/** Return a file's rows, of JSON or of cells: {name, header, rows: [{line, cells, raw?}], ...} as its form has it. */
+function table(text, name) {
+  const cells = /\.(csv|tsv|tab|txt)$/i.test(name) || !isJson(text);
+  return { ...(cells ? read(text) : readJson(text)), name };
 }
 
 function isMarked(bytes) {
@@ -51,7 +59,7 @@ export function rowOf({ cells }, header, picked) {
   }
   const row = {};
   for (const [name, column] of Object.entries(picked)) {
-    row[name] = Array.isArray(column) ? choicesOf(column.map((place) => cells[place])) : cells[column];
+    row[name] = Array.isArray(column) ? choicesOf(column.flatMap((place) => cells[place])) : [cells[column]].flat().join(" ");
     const texts = [row[name]].flat();
     if (texts.some((text) => !text.trim())) return { error: "There is no text in it." };
     if (Array.isArray(column) && texts.length < 2) return { error: "It has fewer than two choices." };
@@ -66,16 +74,16 @@ function choicesOf(texts) {
   return found;
 }
 
-function select({ name, label }, header, place) {
+function select({ name, label, column: own }, header, place) {
   const control = element("select", {}, header.map((column, number) => element("option", { value: number }, column)));
-  control.value = String(guess(name, header, place));
+  control.value = String(guess([own ?? name, name, ...(USUAL[name] ?? [])], header, place));
   return { name, node: labelled(control, label), value: () => Number(control.value) };
 }
 
-/** Return the number of the column that is most likely a field's: by its name, else by its place. */
-function guess(name, header, place) {
+/** Return the number of the column that is most likely a field's: the first of the usual names, else by its place. */
+function guess(usuals, header, place) {
   const names = header.map((column) => column.toLowerCase());
-  for (const usual of [name, ...(USUAL[name] ?? [])]) {
+  for (const usual of usuals) {
     const found = names.indexOf(usual.toLowerCase());
     if (found >= 0) return found;
   }
@@ -86,7 +94,7 @@ function ticks({ name, label }, header) {
   const legend = element("legend", {}, `${label}s`);
   const boxes = header.map((column, place) => {
     const box = element("input", { type: "checkbox", value: place, id: freshId("control") });
-    box.checked = /^(choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])$/i.test(column);
+    box.checked = /^((choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])|(choice|ending|option|alternative|document)s)$/i.test(column);
     return { box, node: element("div", { class: "tick" }, box, element("label", { for: box.id }, column)) };
   });
   const node = fill(element("fieldset", { class: "ticks" }), legend, boxes.map((one) => one.node));

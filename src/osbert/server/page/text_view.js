@@ -3,14 +3,15 @@
 import { Refusal } from "./client.js";
 import { element, fill } from "./elements.js";
 import { control, sendByKey } from "./form.js";
+import { linkTo } from "./link.js";
 import { notice } from "./notice.js";
 import { pieces } from "./pieces.js";
 
 const EMPTY = "The answer will stand here.";
 
-/** Return the view {title, section, update}; `update` is called when another model is in use. */
+/** Return the view {title, section, update, open}; `update` is called when another model is in use, `open` for a link. */
 export function textView(session) {
-  const title = "One text";
+  const title = () => session.kind?.heading(session.model) ?? "One text";
   const { said, trouble, say, busy, refuse, clear } = notice(session);
   const held = element("div", { class: "fields" });
   const button = element("button", {});
@@ -21,7 +22,7 @@ export function textView(session) {
   const link = element("a", { href: "#nearest" }, "nearest texts");
   const none = element("p", { class: "card" }, "This model has no task, so it has nothing to say of a text. It can find the ", link, ".");
   const columns = element("div", { class: "columns" }, form, result);
-  const heading = element("h2", { id: "text-title", tabindex: "-1" }, title);
+  const heading = element("h2", { id: "text-title", tabindex: "-1" }, title());
   const section = element("section", { id: "text", "aria-labelledby": heading.id }, heading, columns, none);
   let controls = {};
   let asked = null;
@@ -35,6 +36,7 @@ export function textView(session) {
     for (const [name, one] of Object.entries(controls)) if (before[name]) one.put(before[name]);
     fill(held, Object.values(controls).map((one) => one.node));
     button.textContent = session.kind.action ?? "";
+    heading.textContent = title();
     columns.hidden = !session.kind.action;
     none.hidden = !columns.hidden;
     forget();
@@ -43,6 +45,12 @@ export function textView(session) {
   function forget() {
     clear();
     fill(shown, element("p", { class: "hint" }, EMPTY));
+  }
+
+  /** Put the texts of a link, {name: texts}, into the fields and ask. */
+  function open(values) {
+    for (const [name, one] of Object.entries(controls)) if (values[name]) one.put(one.several ? values[name] : values[name][0]);
+    if (Object.keys(controls).length) form.requestSubmit();
   }
 
   async function send(event) {
@@ -64,7 +72,8 @@ export function textView(session) {
     try {
       const reply = await client.post(path, { ...body, model: model.name, pieces: true }, { signal: mine.signal });
       const [answer] = kind.answers(reply);
-      fill(shown, kind.show(answer, row, model), remark(answer.windows ?? reply.windows?.[0] ?? reply.windows), pieces(reply.pieces));
+      const windows = remark(answer.windows ?? reply.windows?.[0] ?? reply.windows);
+      fill(shown, kind.show(answer, row, model), windows, pieces(reply.pieces), linkOf(linkTo("text", model.name, row)));
       say(kind.said(answer, row));
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -75,7 +84,20 @@ export function textView(session) {
     }
   }
 
-  return { title, section, update };
+  return { title, section, update, open };
+}
+
+/** Return the link to what was asked, which a click puts into the address and copies; null without one. */
+function linkOf(href) {
+  if (!href) return null;
+  const told = element("span", { class: "hint", "aria-live": "polite" });
+  const take = async (event) => {
+    event.preventDefault();
+    history.replaceState(null, "", href);
+    await navigator.clipboard?.writeText(location.href).catch(() => {});
+    told.textContent = "It is in the address bar, with the text.";
+  };
+  return element("p", { class: "row" }, element("a", { href, onclick: take }, "Link to this"), told);
 }
 
 /** Return a remark where a text was longer than the model reads at once; null elsewhere. */

@@ -44,6 +44,8 @@ class Regress(OrdersTask):
     """Mean of the training numbers, found there."""
     scale: float = 1.0
     """Deviation of the training numbers, found there."""
+    training_range: tuple[float, ...] = ()
+    """Lowest and highest of the training numbers, found there; open in a run that was made before it was kept."""
 
     row_score: ClassVar[str] = "minus the mean absolute error"
 
@@ -51,6 +53,17 @@ class Regress(OrdersTask):
     def criterion(self) -> str:
         """Return the share of the variance that is explained: a correlation would be content with a wrong scale."""
         return "r2"
+
+    def __post_init__(self) -> None:
+        """Refuse a range that is none."""
+        super().__post_init__()
+        if len(self.training_range) not in (0, 2):
+            raise ValueError(f"training_range is two numbers, the lowest and the highest, not {self.training_range}")
+
+    @property
+    def number_range(self) -> tuple[float, ...]:
+        """Return the lowest and the highest of the training numbers."""
+        return self.training_range
 
     def value(self, text: str) -> float:
         """Return the number that a cell holds."""
@@ -63,10 +76,11 @@ class Regress(OrdersTask):
         return number
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the mean and deviation of the training numbers."""
+        """Return the task with the mean, deviation and range of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
         scale = float(numbers.std()) if np.ptp(numbers) else 0.0  # the deviation of equal numbers is rounding error
-        return dataclasses.replace(self, center=float(numbers.mean()), scale=scale)
+        ends = (float(numbers.min()), float(numbers.max()))
+        return dataclasses.replace(self, center=float(numbers.mean()), scale=scale, training_range=ends)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note training numbers that are all the same."""

@@ -132,6 +132,12 @@ class TextTask(CutTask):
         """Return the names of one text, or of the two of a pair."""
         return ("text", "other") if self.pair else ("text",)
 
+    @property
+    def request_columns(self) -> tuple[str, ...]:
+        """Return the columns of the training file."""
+        columns = tuple(name for name in (self.text, self.pair) if name)
+        return columns if len(columns) == len(self.request_fields) else ()
+
     def value(self, text: str) -> Any:
         """Return the label that a cell stands for; raises ValueError, saying why, when it stands for none."""
         return text

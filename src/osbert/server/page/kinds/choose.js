@@ -4,7 +4,12 @@ import { bars } from "../bars.js";
 import { percent } from "../elements.js";
 
 export const action = "Choose";
+export const does = "Picks the choice that goes best with a context";
 export const size = 16;
+
+export function heading() {
+  return "One choice";
+}
 
 export function fields() {
   return [
@@ -33,4 +38,12 @@ export function show(answer, row) {
 export function cells(answer, row) {
   const probability = answer.probabilities[answer.choice];
   return { prediction: answer.choice, choice: row.choices[answer.choice], probability };
+}
+
+export function record({ choice, probabilities }, row) {
+  return { prediction: choice, choice: row.choices[choice], probabilities };
+}
+
+export function facets({ choice, probabilities }) {
+  return { labels: [`Choice ${choice + 1}`], probability: probabilities[choice] };
 }

@@ -2,9 +2,10 @@
 
 import { bars, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
-export { answers, request, size, textFields as fields } from "../fields.js";
+export { answers, heading, ofPrediction, request, size, textFields as fields } from "../fields.js";
 
 export const action = "Classify";
+export const does = "Chooses one label";
 
 export function said(answer) {
   const share = answer.probabilities?.[answer.label];
@@ -21,4 +22,12 @@ export function cells(answer) {
   // not by the label alone: one that is a number would come before the prediction, and one may be called "prediction"
   const shares = Object.entries(answer.probabilities ?? {}).map(([label, share]) => [`probability ${label}`, share]);
   return { prediction: answer.label, ...Object.fromEntries(shares) };
+}
+
+export function record({ label, probabilities }) {
+  return { prediction: label, probabilities };
+}
+
+export function facets({ label, probabilities }) {
+  return { labels: [String(label)], probability: probabilities?.[label] };
 }

@@ -2,14 +2,17 @@
 
 import { bars, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
-export { answers, request, size, textFields as fields } from "../fields.js";
+export { answers, heading, ofPrediction, request, size, textFields as fields } from "../fields.js";
 
 export const action = "Label";
+export const does = "Chooses any number of labels";
+
+const NONE = "No label";
 
 export function said({ labels, probabilities }) {
   const likely = likeliest(probabilities).filter(({ name }) => labels.includes(name));
   const told = likely.map(({ name, share }) => `${name}, ${percent(share)}`);
-  return told.length ? told.join("; ") : "No label";
+  return told.length ? told.join("; ") : NONE;
 }
 
 export function show({ labels, probabilities }) {
@@ -20,4 +23,14 @@ export function show({ labels, probabilities }) {
 export function cells({ labels, probabilities }) {
   const shares = Object.entries(probabilities).map(([label, share]) => [`probability ${label}`, share]);
   return { prediction: JSON.stringify(labels), ...Object.fromEntries(shares) };
+}
+
+export function record({ labels, probabilities }) {
+  return { prediction: labels, probabilities };
+}
+
+/** Return the labels, and the probability of the decision that is most in doubt. */
+export function facets({ labels, probabilities }) {
+  const shares = Object.entries(probabilities).map(([name, share]) => (labels.includes(name) ? share : 1 - share));
+  return { labels: labels.length ? labels : [NONE], probability: Math.min(...shares) };
 }

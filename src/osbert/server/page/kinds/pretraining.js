@@ -4,10 +4,15 @@ import { bars } from "../bars.js";
 import { element, percent } from "../elements.js";
 
 export const action = "Fill the masks";
+export const does = "Fills in what is missing";
 export const size = 32;
 
 const MASK = "[MASK]";
 const LISTED = 5;
+
+export function heading() {
+  return "One text";
+}
 
 export function fields() {
   return [{ name: "text", label: "Text", lines: 5, hint: `${MASK} stands for a piece to be filled in.`, insert: MASK }];
@@ -34,7 +39,7 @@ export function show(fills, { text }) {
 }
 
 export function cells(fills, { text }) {
-  const found = { prediction: sentence(text, fills).map((part) => part.text).join("") };
+  const found = { prediction: whole(text, fills) };
   fills.forEach(([best], place) => {
     found[`fill ${place + 1}`] = best.piece;
     found[`probability ${place + 1}`] = best.probability;
@@ -42,9 +47,21 @@ export function cells(fills, { text }) {
   return found;
 }
 
+export function record(fills, { text }) {
+  return { prediction: whole(text, fills), fills };
+}
+
+export function facets(fills) {
+  return { labels: fills.map(([best]) => best.piece), probability: Math.min(...fills.map(([best]) => best.probability)) };
+}
+
 function filled(text, fills) {
   const parts = sentence(text, fills).map((part) => (part.mask ? element("mark", { class: "answer" }, part.text) : part.text));
   return element("p", { class: "text", dir: "auto" }, parts);
+}
+
+function whole(text, fills) {
+  return sentence(text, fills).map((part) => part.text).join("");
 }
 
 /** Return the text in parts, with the likeliest piece in place of each mask; ##s go right behind what stands before. */

@@ -5,10 +5,15 @@ import { element, percent } from "../elements.js";
 import { marked } from "../marks.js";
 
 export const action = "Answer";
+export const does = "Finds the answer to a question in a paragraph";
 export const size = 1;
 
 const LISTED = 5;
 const NOTHING = "(no answer)";
+
+export function heading() {
+  return "One question";
+}
 
 export function fields() {
   return [
@@ -43,4 +48,13 @@ export function show({ chosen, others }, { paragraph }) {
 
 export function cells({ chosen }) {
   return { prediction: chosen?.text ?? "", probability: chosen?.probability, start: chosen?.start, end: chosen?.end };
+}
+
+export function record({ chosen }) {
+  return { prediction: chosen?.text ?? "", probability: chosen?.probability, start: chosen?.start, end: chosen?.end };
+}
+
+export function facets({ chosen, others }) {
+  const said = chosen ?? others.find((one) => !one.text);
+  return { labels: [chosen ? "An answer" : "No answer"], probability: said?.probability };
 }

@@ -1,0 +1,113 @@
+"""POST /v1/annotate: an annotation tool's records, with what the model says in the place that the tool has for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from osbert.errors import Problems
+from osbert.reading.annotated import AnnotatedTable
+from osbert.reading.memory import tables
+from osbert.reading.rows import Row
+from osbert.runs.predict.forms.contract import PredictedRow, RowLayout
+from osbert.runs.predict.forms.records import JsonRecords
+from osbert.runs.predict.settings import PredictionOptions
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Refusal, Reply, Request
+from osbert.tasks import Inputs
+
+ToolRecords = list[dict[str, Any]]
+
+
+class AnnotateRequest(Request, title="Annotate"):
+    """Records of an annotation tool, as its file holds them: doccano, Label Studio, Prodigy or spaCy."""
+
+    reads = ("records", "examples")
+    records: Annotated[ToolRecords, Field(min_length=1, fail_fast=True)]
+    examples: Annotated[ToolRecords, Field(fail_fast=True)] = Field(
+        default=[], description="Further records of the file, from which its form is found as well; not answered."
+    )
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield every text in the records with its record's place."""
+        for name in self.reads:
+            for place, record in enumerate(getattr(self, name)):
+                yield from ((f"{name}[{place}]", text) for text in _strings(record))
+
+
+class AnnotateAnswer(Reply, title="Annotated"):
+    """What /v1/annotate answers: the form; of each record its text, itself with the suggestion, and the prediction."""
+
+    __qualname__ = "Annotated"
+
+    form: str
+    texts: list[str]
+    records: ToolRecords
+    predictions: ToolRecords
+
+
+class AnnotateCall(Call):
+    """A suggestion for each record, written as `osbert predict` writes it."""
+
+    what = "annotate records (/v1/annotate)"
+    request = AnnotateRequest
+    reply = AnnotateAnswer
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return the text of each record."""
+        _, rows = _read(values)
+        tagged = model.engine.fine_tuned.per_token  # read in windows; any other text must fit, as in /v1/predict
+        return [
+            item_of(model, (row.values.get("text", ""),), f"records[{place}]", empty=tagged)
+            for place, row in enumerate(rows)
+        ]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the records with what is said of them."""
+        table, rows = _read(values)
+        task = model.engine.fine_tuned
+        inputs = Inputs.of(table, lambda row: None, "", lines=True)
+        form = JsonRecords(RowLayout(file=Path(), task=task, inputs=inputs, options=PredictionOptions()))
+        written = [
+            form.row(PredictedRow(number=number, row=row, prediction=prediction))
+            for number, (row, prediction) in enumerate(zip(rows, said, strict=True))
+        ]
+        return {
+            "form": table.form.title,
+            "texts": [row.values.get("text", "") for row in rows],
+            "records": [json.loads(line) for line in written],
+            "predictions": [task.reply(prediction) for prediction in said],
+        }
+
+
+def _read(values: Mapping[str, Any]) -> tuple[AnnotatedTable, list[Row]]:
+    """Return the records as a table, and the row of each. Raises Refusal where one has no row, or more than one."""
+    table = tables([*values["examples"], *values["records"]])["all"]
+    if not isinstance(table, AnnotatedTable):
+        raise Refusal(422, "The records are of no annotation tool that is known.", field="records")
+    first = len(values["examples"]) + 1
+    problems = Problems(heading="The records cannot be read")
+    rows: dict[int, list[Row]] = {number: [] for number in range(len(values["records"]))}
+    for row in table.rows(problems):
+        if row.line >= first:
+            rows[row.line - first].append(row)
+    for number, found in rows.items():
+        if len(found) != 1:
+            raise Refusal(422, f"The record has {len(found)} texts; it must have one.", field=f"records[{number}]")
+    return table, [found for (found,) in rows.values()]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
