@@ -54,11 +54,12 @@ class Load:
         begin = time.perf_counter()
         kept = self._kept()
         if kept is None:
+            self.open += 1  # before it is open: others connect meanwhile
             try:
                 kept = await asyncio.open_connection(self.host, self.port)
             except OSError:
+                self.open -= 1
                 return "refused", 0.2
-            self.open += 1
         reader, writer = kept
         try:
             writer.write(self.rng.choice(self.requests))

@@ -4,12 +4,14 @@ from osbert.api.models import analyse, compare, embed, evaluate, explain, export
 from osbert.api.training import (
     adapt,
     build_corpus,
+    distil,
     extend_tokenizer,
     finetune,
     finetune_glue,
     pretrain,
     train_tokenizer,
 )
+from osbert.api.vectors import find_duplicates, find_topics, search
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,15 +20,19 @@ __all__ = [
     "analyse",
     "build_corpus",
     "compare",
+    "distil",
     "embed",
     "evaluate",
     "explain",
     "export",
     "extend_tokenizer",
+    "find_duplicates",
+    "find_topics",
     "finetune",
     "finetune_glue",
     "load",
     "predict",
     "pretrain",
+    "search",
     "train_tokenizer",
 ]

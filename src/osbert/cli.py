@@ -31,6 +31,7 @@ VERBS = {
     "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
+    "distil": "Teach a smaller encoder what a fine-tuned run does.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
     "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
@@ -42,7 +43,9 @@ VERBS = {
     "export": "Write a run as others run it: ONNX, in float32 or int8.",
     "embed": "Write the vectors that an encoder gives your texts.",
     "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
-    "neighbours": "Show which texts of a file of vectors are nearest to yours.",
+    "search": "Show which texts of a file of vectors are nearest to your queries.",
+    "duplicates": "Find texts that nearly repeat another, by their vectors.",
+    "topics": "Cluster texts by their vectors: topics with words, and a page.",
 }
 GROUPS = {
     "tokenizer": (
@@ -58,6 +61,9 @@ GROUPS = {
         {"build": "Build a corpus from text files.", "show": "Show a corpus: its report and a sample."},
     ),
 }
+
+OLDER = {"neighbours": "search"}
+"""Names of verbs in earlier versions."""
 
 INSTALL = "--install-completion"
 
@@ -85,6 +91,8 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
         app.command(folder)
     for verb, about in VERBS.items():
         app.command(_verb((verb,), words), name=verb, help=about)
+    for name, verb in OLDER.items():
+        app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
     return app
 
 

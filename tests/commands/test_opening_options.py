@@ -37,7 +37,7 @@ def test_a_flipped_bit_is_found_by_every_verb(
         ("predict", flipped, "a good film"),
         ("evaluate", flipped, "--data", table),
         ("embed", flipped, tmp_path / "texts.txt", "--out", tmp_path / "out.npz"),
-        ("neighbours", tmp_path / "out.npz", "a film"),
+        ("search", tmp_path / "out.npz", "a film"),
         ("convert", flipped, tmp_path / "converted", "--to", "huggingface"),
         ("finetune", "classify", "--model", flipped, *tuning, "--out", tmp_path / "tuned"),
         ("finetune", "classify", "--model", flipped, *tuning, "--out", tmp_path / "few", "--tuning", "lora"),

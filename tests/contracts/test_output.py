@@ -88,7 +88,9 @@ CHEAP = (
     ("predict run --file more.csv --out {out}/rows.csv", ""),
     ("predict run --file more.csv", "good film"),
     ("embed encoder more.csv --text text --out {out}/vectors.npz", ""),
-    ("neighbours {out}/vectors.npz good --count 1", "line"),
+    ("search {out}/vectors.npz good --top 1", "line"),
+    ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
+    ("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html"),
     ("convert run {out}/converted --to huggingface", ""),
     ("finetune classify --model encoder --data more.csv --out {out}/tuned --epochs 1 --batch 8", ""),
 )

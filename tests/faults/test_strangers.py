@@ -170,7 +170,7 @@ def verbs(trap: Trap, folder: Path) -> Iterator[list[str]]:
     yield ["predict", there, "--file", rows, "--out", f"{out}.csv"]
     yield ["evaluate", there, "--data", str(trap.here / "labelled.csv")]
     yield ["embed", there, rows, "--text", "text", "--out", f"{out}.npz"]
-    yield ["neighbours", f"{out}.npz", "a word", "--model", there]
+    yield ["search", f"{out}.npz", "a word", "--model", there]
     yield ["finetune", "classify", "--model", there, "--data", rows, "--out", out, "--epochs", "1", "--device", "cpu"]
     yield ["finetune", "classify", "--model", str(trap.model), "--data", rows, "--out", there, "--epochs", "1"]
     corpus = ["--corpus", str(trap.corpus), "--out", out, "--steps", "1", "--data.length", "16"]
@@ -207,7 +207,7 @@ def test_no_verb_runs_the_code_that_a_folder_names(site: Site, trap: Trap, bait:
     folder = trap.folder(bait)
     ended: dict[str, set[int]] = {}
     for words in verbs(trap, folder):
-        if words[0] != "neighbours":
+        if words[0] != "search":
             cleared(trap)
         ended.setdefault(words[0], set()).add(run(*words))
         assert not trap.sprung, words
@@ -237,8 +237,8 @@ def test_vectors_and_corpora_that_are_pickles(site: Site, trap: Trap) -> None:
         path.write_bytes(pickle.dumps(Import()))
     places = ["--corpus", str(corpus), "--out", str(trap.here / "out")]
     for words in (
-        ["neighbours", str(trap.here / "vectors.npz"), "a word"],
-        ["neighbours", str(trap.here / "vectors.npy"), "a word"],
+        ["search", str(trap.here / "vectors.npz"), "a word"],
+        ["search", str(trap.here / "vectors.npy"), "a word"],
         ["corpus", "show", str(corpus)],
         ["corpus", "show", str(corpus), "--verify"],
         ["pretrain", str(trap.recipe), *places],

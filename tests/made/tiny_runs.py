@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -43,12 +44,15 @@ TASKS: dict[str, Task] = {
 }
 
 
-def write_run(folder: Path, task: Task | None, *, masks: bool = False) -> Path:
-    """Write a model with random weights as a run folder."""
-    tokenizer = Tokenizer([*SPECIALS, *WORDS])
+def write_run(
+    folder: Path, task: Task | None, *, masks: bool = False, words: Sequence[str] = WORDS, **more: Any
+) -> Path:
+    """Write a model with random weights as a run folder; `more`: other sizes than one layer of 16."""
+    tokenizer = Tokenizer([*SPECIALS, *words])
+    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": LENGTH, **more}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=LENGTH).build()
+        backbone = Architecture(vocabulary=len(tokenizer), **sizes).build()
         heads = {task.name: task.head(backbone)} if task else {}
         if masks:
             heads = {"mlm": MaskedLanguageHead(backbone)}

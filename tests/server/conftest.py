@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ class Serving:
     """osbert serve as a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
+        self.begun = time.monotonic()
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "osbert", "serve", "--port", "0", *arguments],

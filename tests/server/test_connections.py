@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -206,12 +207,16 @@ def test_a_body_with_line_ends_and_a_broken_chunk(quick: Any) -> None:
         assert status(connection)[0] == 400
 
 
-def test_the_log_of_all_that_is_one_line(quick: Any) -> None:
+def test_the_log_of_all_that_is_one_line_a_minute(quick: Any) -> None:
     """It ends the server, which still does so in order: no further test of this file uses it."""
-    with connect(quick), connect(quick):
+    with ExitStack() as held:
+        for _ in range(130):  # more than the limit: the tests before this one may have run in another process
+            held.enter_context(connect(quick))
+        assert quick.client.get("/health").status_code == 200
         log = quick.end()
-    (line,) = log.splitlines()
-    assert "connections are open, which is the maximum" in line
+    lines = log.splitlines()
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - quick.begun) // 60
+    assert all("connections are open, which is the maximum" in line for line in lines)
 
 
 def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,7 +19,7 @@ from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.models import ModelFolder
 from osbert.server.pool import DEATHS, WorkerPool
-from osbert.server.wire import LoadFailure, LoadReport, Orders, PassReport, WorkerAnswer, framed
+from osbert.server.wire import LoadFailure, LoadReport, Nudge, Orders, PassReport, WorkerAnswer, framed
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
 
@@ -135,6 +137,23 @@ def test_a_request_that_kills_its_workers_takes_no_other_with_it(
     assert [json.loads(one.body).get("said") for one in answers if one.status == 200] == [texts[0], *texts[2:]]
     assert f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
     assert not pool.pending
+
+
+def test_a_worker_that_is_known_to_be_dead_is_sent_nothing(pool_of: Callable[..., WorkerPool]) -> None:
+    """Its end may be read only later; what comes until then waits for the next worker."""
+    pool = pool_of(IDLE)
+    dead, alive = (pool_module._Worker(process=MagicMock(), writer=MagicMock()) for _ in range(2))
+    dead.writer.is_closing.return_value, alive.writer.is_closing.return_value = True, False  # type: ignore[attr-defined]
+
+    async def run() -> None:
+        pool._ready.append(dead)
+        assert pool.submit("predict", {}, math.inf).worker is None
+        pool._ready.append(alive)
+        assert pool.submit("predict", {}, math.inf).worker is alive
+        dead.send(Nudge())
+
+    asyncio.run(run())
+    assert not dead.writer.write.called and alive.writer.write.called  # type: ignore[attr-defined]
 
 
 def test_files_are_hashed_again_only_if_they_may_be_others(

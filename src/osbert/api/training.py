@@ -10,6 +10,7 @@ from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
+    from osbert.runs.distil.run import DistilRun
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
@@ -243,6 +244,46 @@ def finetune(
     from osbert.runs.finetune.finetune import finetune as run
 
     return run(task, model=model, data=data, out=out, **settings)
+
+
+def distil(
+    teacher: str | Path,
+    *,
+    data: Any,
+    out: str | Path,
+    texts: Any = None,
+    student: str | Path | None = None,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> DistilRun:
+    """Teach a smaller encoder what the fine-tuned run `teacher` does, into the run folder `out`; return the run.
+
+    `data`: rows with labels, as `finetune` takes them, with `dev` among the settings. `texts`: a file, or rows, without
+    labels, from which the student learns the teacher's answers, too. The student is `layers` of the teacher's layers,
+    half of them by default, or `student`, an encoder by its folder or name. `settings`: `soft`, `temperature`,
+    `states`, and any other of `osbert distil`; `trust` and `verify` are those of `load`. `watch` is as for `finetune`,
+    and the same call goes on with a run that was stopped. The run is as one of `finetune`, and has `teacher`, the
+    teacher's scores on the same development rows. Raises osbert.errors.UserError for what cannot be read or is not a
+    setting.
+
+    >>> import osbert
+    >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", batch=8, learning_rate=1e-2)
+    >>> run.teacher["accuracy"], [prediction.value for prediction in run.predict(["a good film", "bad"])]
+    (1.0, ['pos', 'neg'])
+    """
+    from osbert.interop.hub import locate
+    from osbert.runs.distil.run import DistilRequest
+    from osbert.runs.distil.run import distil as run
+
+    request = DistilRequest(
+        locate(teacher, watch=watch).path,
+        data,
+        Path(out),
+        texts=texts,
+        student=None if student is None else locate(student, watch=watch).path,
+        settings=settings,
+    )
+    return run(request, watch=watch)
 
 
 def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **settings: Any) -> dict[str, float]:

@@ -70,10 +70,15 @@ def cards(
         legend = '<mark class="truth">labelled</mark>, <mark class="prediction">predicted</mark>'
         parts.append(f"<p>In the texts: {legend}, or both.</p>")
     if len(rows) > 1:
-        box = '<input class="find" type="search" placeholder="Search" aria-label="Search the rows">'
-        parts.append(f'<p>{box} <span class="count soft"></span></p>')
+        parts.append(search_box("Search the rows"))
     parts += [card(record, answers) for record, answers in rows]
     return Section(heading=heading, parts=parts, style=STYLE, script=SCRIPT)
+
+
+def search_box(label: str) -> str:
+    """Return the box that searches the cards of its section, as HTML."""
+    box = f'<input class="find" type="search" placeholder="Search" aria-label="{escape(label)}">'
+    return f'<p>{box} <span class="count soft"></span></p>'
 
 
 def card(record: Record, answers: Sequence[Answer]) -> str:

@@ -30,6 +30,14 @@ class TextOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddedOptions(TextOptions):
+    """How a file of texts is read, and on what they are embedded."""
+
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileOptions(TextOptions):
     """How a file is read for a fine-tuned run, whose task may have columns of its own."""
 

@@ -8,6 +8,7 @@ has been silent longest, so that silent sockets, however many, do not lock out o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import json
@@ -43,6 +44,8 @@ FEWEST = 8
 LOOKED_AT = 16
 """Connections that are looked at for a silent one to close."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+LINGER = 2.0
+"""Seconds for which a client may go on sending after its response, before the connection is closed."""
 HEAD_END = re.compile(rb"\n\r?\n")
 FOLDED = re.compile(rb"\n[ \t]")
 LENGTH = re.compile(rb"^content-length[ \t]*:([^\n]*)", re.IGNORECASE | re.MULTILINE)
@@ -95,8 +98,8 @@ class Room:
         self.silent.pop(connection, None)
 
     def has_arrivals(self) -> bool:
-        """Return whether a connection has bytes that the event loop has not read yet."""
-        return any(connection.has_arrived() for connection in self.open)
+        """Return whether requests are on their way: bytes of one, or a connection that has not sent its first yet."""
+        return any((one.cycle is None or one.has_begun()) and not one.transport.is_closing() for one in self.open)
 
     def say(self, line: str) -> None:
         """Write a line to the log, at most once a minute."""
@@ -133,6 +136,41 @@ class StrictParser(h11.Connection):
         return event
 
 
+class LingeringTransport:
+    """The transport that uvicorn sees: `close` first lets the client finish sending.
+
+    A socket that is closed with unread bytes resets the connection, and the client may lose the response (RFC 9112,
+    section 9.6). Everything else is passed on to the real transport.
+    """
+
+    def __init__(self, wire: asyncio.Transport, unfinished: Callable[[], bool]) -> None:
+        """Close `wire` in two steps if `unfinished` says then that the client is still sending."""
+        self.wire = wire
+        self.unfinished = unfinished
+        self.lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the real transport has."""
+        return getattr(self.wire, name)
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more can be written."""
+        return self.lingers or self.wire.is_closing()
+
+    def close(self) -> None:
+        """Close now, or end this side and close when the client does, or after LINGER seconds."""
+        if self.is_closing():
+            return
+        if not self.unfinished():
+            self.wire.close()
+            return
+        self.lingers = True
+        with contextlib.suppress(OSError):  # the client may have reset the connection
+            self.wire.write_eof()
+        self.wire.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER, self.wire.abort)
+
+
 class Connection(H11Protocol, asyncio.BufferedProtocol):
     """uvicorn's protocol with time-outs and small reads."""
 
@@ -151,11 +189,13 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process the `nbytes` bytes in the buffer."""
-        self.data_received(bytes(self.buffer[:nbytes]))
+        if not self.transport.is_closing():
+            self.data_received(bytes(self.buffer[:nbytes]))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer for the first request, or close at once."""
-        super().connection_made(transport)
+        self.wire = transport
+        super().connection_made(LingeringTransport(transport, self.is_unfinished))  # type: ignore[arg-type]
         if self.room.enter(self):
             self._time("request", self._late)
 
@@ -176,7 +216,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def on_response_complete(self) -> None:
         """Start the timer for the next request."""
-        if self in self.room.open:
+        if self in self.room.open and not self.transport.is_closing():
             self.room.silent.pop(self, None)
             self.room.silent[self] = None
             self._time("request", self._late)
@@ -200,6 +240,14 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         except OSError:
             return False
 
+    def has_begun(self) -> bool:
+        """Return whether a part of the next request is here."""
+        return bool(self.conn.trailing_data[0]) or self.has_arrived()
+
+    def is_unfinished(self) -> bool:
+        """Return whether the client is still sending, as far as one can see."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR) or self.has_begun()
+
     def cut(self) -> None:
         """Close the connection at once, even during a response.
 
@@ -208,10 +256,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         """
         self.room.metrics.cut.inc()
         self.room.leave(self)  # now: the loop closes it only after it has accepted others
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
+        if self.wire.get_write_buffer_size():
+            self.wire.abort()
         else:
-            self.transport.close()
+            self.wire.close()
 
     def send_400_response(self, msg: str) -> None:
         """Answer malformed HTTP with a refusal in the server's own format that contains the parser's reason."""

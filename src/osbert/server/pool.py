@@ -78,6 +78,11 @@ class _Worker:
     begun: Collection[int] = ()
     heard: float = 0.0
 
+    def send(self, message: Dispatch | Cancellation | Nudge) -> None:
+        """Send a message, unless the worker is known to be dead: its end may not have been read yet."""
+        if not self.writer.is_closing():
+            self.writer.write(framed(message))
+
 
 class WorkerPool:
     """The workers, and the requests that were accepted and are not answered yet."""
@@ -170,16 +175,17 @@ class WorkerPool:
             return
         if pending.worker:
             pending.worker.given.pop(number, None)
-            pending.worker.writer.write(framed(Cancellation(number)))
+            pending.worker.send(Cancellation(number))
             pending.worker = None
 
     def _give(self, pending: PendingRequest) -> None:
         """Hand a request to the worker that has fewest; without one it waits."""
-        worker = min(self._ready, key=lambda one: len(one.given), default=None)
+        able = (one for one in self._ready if not one.writer.is_closing())
+        worker = min(able, key=lambda one: len(one.given), default=None)
         if worker:
             pending.worker = worker
             worker.given[pending.asking.number] = pending
-            worker.writer.write(framed(pending.asking._replace(alone=pending.deaths > 0)))
+            worker.send(pending.asking._replace(alone=pending.deaths > 0))
 
     async def _keep(self, first: asyncio.Future[list[str]]) -> None:
         """Have a worker, and another when it dies; `first` gets the remarks of the first, or why there is none."""
@@ -265,7 +271,7 @@ class WorkerPool:
                     worker.process.kill()
                     worker.heard = time.monotonic()  # its end is heard of in a moment
                 else:
-                    worker.writer.write(framed(Nudge()))
+                    worker.send(Nudge())
 
     @contextlib.asynccontextmanager
     async def _started(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:

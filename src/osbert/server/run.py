@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import ipaddress
+import select
 import socket
-import time
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -19,22 +21,25 @@ from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.server.connections import Connection, Room
 from osbert.server.hosts import Hosts
-from osbert.server.http import STOPPING, Service, application
+from osbert.server.http import Service, application
 from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.pool import WorkerPool
-from osbert.server.schemas import Refusal
 from osbert.server.wire import Orders
 
-LEAVING = 0.3
-"""Seconds in which those who came through the door just before it closed are told that it is closed."""
-LONGEST = 3.0
-"""Seconds after which the server ends although requests still arrive on open connections."""
+LEAVING = 3
+"""Fewest ticks (0.1 s, longer on a busy machine) between the last new connection and the end."""
+LONGEST = 30
+"""Most such ticks: the server then ends although requests may still arrive on open connections."""
 QUEUE = 2048
 """Connections that the system keeps for the server until it takes them."""
 LAST = 5
 """Seconds that a connection gets at the end to take its answer."""
+SO_ATTACH_FILTER = 26
+"""The number of this Linux socket option, which the socket module does not have."""
+NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+"""A BPF program: load byte 13 of the TCP header, the flags; drop the packet if SYN is set, else keep all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +68,7 @@ class Server(uvicorn.Server):
         self.service = service
         self.door = door
         self.room = room
-        self.closed = 0.0
-        self.leaving: list[asyncio.Task[None]] = []
+        self.ticks = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to serve, and then give the address: its reader can send requests at once, and stop the server."""
@@ -80,36 +84,35 @@ class Server(uvicorn.Server):
         self.service.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to end: when all is answered, a moment after the last connection could be made.
+        """Return whether to end: when all is answered, and everyone who has connected by then as well.
 
-        A busy machine may not have read yet what arrived by then: such requests are refused first.
+        Ticks are counted, not seconds: a server that gets no processor time takes none from its clients.
         """
-        if self.service.finished and not self.closed:
-            self.closed = time.monotonic()
-            self.leaving = [asyncio.ensure_future(self._turn_away(one)) for one in self._at_the_door()]
-            for server in self.servers:
-                server.close()
-        since = time.monotonic() - self.closed
-        if self.closed and since > LEAVING and (since > LONGEST or not self.room.has_arrivals()):
-            self.should_exit = True
+        if self.service.finished:
+            if not self.ticks:
+                ignore_newcomers(self.door)
+            self.ticks += 1
+            self.should_exit |= self.ticks > LEAVING and (self.ticks > LONGEST or not self._is_awaited())
         return await super().on_tick(counter)
 
-    def _at_the_door(self) -> Iterator[socket.socket]:
-        """Yield the connections that nobody has taken yet: closing the door would break them."""
-        with contextlib.suppress(OSError):
-            while True:
-                yield self.door.accept()[0]
+    def _is_awaited(self) -> bool:
+        """Return whether requests are on their way, on open connections or on those that wait to be accepted."""
+        waiting = select.poll()
+        waiting.register(self.door, select.POLLIN)
+        return bool(waiting.poll(0)) or self.room.has_arrivals()
 
-    async def _turn_away(self, connection: socket.socket) -> None:
-        """Tell one of them that it came too late."""
-        connection.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=connection)
-        refusal = self.service.refusal(Refusal(503, STOPPING, retry_after=1))
-        head = [b"HTTP/1.1 503 Service Unavailable", *(b": ".join(header) for header in refusal.raw_headers)]
-        with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(reader.read(1 << 16), LEAVING / 2)
-            writer.write(b"\r\n".join(head) + b"\r\n\r\n" + bytes(refusal.body))
-        writer.close()
+
+def ignore_newcomers(door: socket.socket) -> None:
+    """Have the system ignore new attempts to connect; those under way and those in the queue can still be accepted.
+
+    Closing a listening socket resets the connections in its queue, and between the last accept() and close() there is
+    always time for one more. An ignored client tries again within a second, and is refused once the socket is closed.
+    Other systems than Linux lack such filters: there connections are accepted until the end.
+    """
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in NO_SYN))
+    with contextlib.suppress(OSError):
+        place = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))
+        door.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, place)
 
 
 def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int, watch: Watch = ignore) -> None:

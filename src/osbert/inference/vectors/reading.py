@@ -49,11 +49,40 @@ class VectorFile(ABC):
         with _damage_as_error(self.path):
             return self._rows(places)
 
+    def all_rows(self) -> Iterator[VectorRow]:
+        """Yield what stands at every place."""
+        with _damage_as_error(self.path):
+            yield from self._all_rows()
+
+    def require_single(self, block: NDArray[np.float32]) -> None:
+        """Raise UserError unless the vectors in a block are one a text."""
+        made = self.settings["vectors"]
+        if made.get("pooling") == "tokens" or block.ndim > 2:
+            tokens = made.get("pooling") == "tokens"
+            what = "a vector for each token" if tokens else f"the layers {made.get('layers')} side by side"
+            raise UserError(f"{self.path} holds {what}: make one with a single vector a text.", code="wrong-format")
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many texts there are."""
+
     @abstractmethod
     def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
 
     @abstractmethod
     def _rows(self, places: Sequence[int]) -> list[VectorRow]: ...
+
+    @abstractmethod
+    def _all_rows(self) -> Iterator[VectorRow]: ...
+
+
+def holds_vectors(path: Path) -> bool:
+    """Return whether a file is one of vectors by its ending, and not a table of texts."""
+    if path.suffix != ".parquet" or not path.is_file():
+        return path.suffix in SUFFIXES
+    with _damage_as_error(path):
+        return b"osbert" in (parquet_library(path).parquet.read_schema(path).metadata or {})
 
 
 def open_vectors(path: Path) -> VectorFile:
@@ -127,6 +156,18 @@ class _Arrays(VectorFile):
                     found[place].append(file.read(int(ends[place]) - start).decode("utf-8"))
         return [VectorRow(line=int(self.lines[place]), texts=tuple(found[place])) for place in places]
 
+    @property
+    def count(self) -> int:
+        return len(self.lines)
+
+    def _all_rows(self) -> Iterator[VectorRow]:
+        with contextlib.ExitStack() as held:
+            files = [(held.enter_context(self._array(name))[0], self.ends[name]) for name in self.names]
+            for place, line in enumerate(self.lines.tolist()):
+                sizes = [int(ends[place]) - (int(ends[place - 1]) if place else 0) for _, ends in files]
+                texts = tuple(file.read(size).decode("utf-8") for (file, _), size in zip(files, sizes, strict=True))
+                yield VectorRow(line=line, texts=texts)
+
     @contextlib.contextmanager
     def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
         """Give the file of an array, at its first number, and the array's shape."""
@@ -152,6 +193,10 @@ class _Parquet(VectorFile):
             counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
         self.ends = np.cumsum(counts)
 
+    @property
+    def count(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
     def _opened(self) -> Any:
         return self.library.parquet.ParquetFile(self.path)
 
@@ -171,3 +216,10 @@ class _Parquet(VectorFile):
                     texts = tuple(columns[name][place - first] for name in self.names)
                     found[place] = VectorRow(line=columns["line"][place - first], texts=texts)
         return [found[place] for place in places]
+
+    def _all_rows(self) -> Iterator[VectorRow]:
+        with self._opened() as table:
+            for batch in table.iter_batches(batch_size=BLOCK, columns=["line", *self.names]):
+                columns = batch.to_pydict()
+                for line, *texts in zip(columns["line"], *(columns[name] for name in self.names), strict=True):
+                    yield VectorRow(line=line, texts=tuple(texts))

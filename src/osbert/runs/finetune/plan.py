@@ -44,6 +44,8 @@ class FinetunePlan:
     """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
     opening: Opening = CAREFUL
     learning_curve: bool = False
+    further: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    """Further tables of the recipe, by name, such as that of a distillation."""
 
     @classmethod
     def joined(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
@@ -95,6 +97,7 @@ class FinetunePlan:
             "optimizer": recipe.as_table(self.optimizer),
             **({"scores": scores} if scores != recipe.defaults(type(self.scores)) else {}),
             **comparison,
+            **self.further,
             **{task.name: recipe.as_table(task) for task in self.tasks},
         }
 

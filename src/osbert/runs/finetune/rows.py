@@ -89,7 +89,18 @@ class TaskRows:
 
         Raises UserError that names every record that is too long, where the task forbids to cut any.
         """
-        training = [record for record in records["train"] if not task.lacks(record)]
+        return cls.of_training([record for record in records["train"] if not task.lacks(record)], task, records, packer)
+
+    @classmethod
+    def of_training(
+        cls,
+        training: Sequence[Record],
+        task: Task,
+        records: Mapping[str, Sequence[Record]],
+        packer: Packer,
+        **more: Any,
+    ) -> Self:
+        """Encode these training records, as `of`; `records` has "dev", and all that is learnt from. `more`: fields."""
         refuse_long(task, [*training, *records["dev"]], packer)
         groups = (task.encode(record, packer) for record in training)
         return cls(
@@ -102,19 +113,34 @@ class TaskRows:
             else EncodedAhead(groups),
             fingerprint=fingerprint(records),
             remarks=[*record_remarks(task, records)],
+            **more,
         )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> RecordLoader:
         """Return the stream of steps; `whole`: each is one pass, also where the task does not need it."""
         task = self.task
         return RecordLoader(
-            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
+            self.targeted,
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
             whole=whole or task.batching == "step",
         )
+
+    @property
+    def targeted(self) -> EncodedRecords:
+        """Return the training sequences with the targets of every loss."""
+        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Return the weights of the losses that are not 1, by the names of their heads."""
+        return {}
+
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
+        """Return the task's fresh head by its name, and those of further losses by theirs."""
+        return {self.task.name: self.task.head(backbone)}
 
     def batches(self) -> list[Batch]:
         """Return all training sequences with their targets, in batches for one pass without learning."""
@@ -235,8 +261,13 @@ class FinetuneRows:
         return all(rows.task.form == "vectors" for rows in self.tasks)
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return fresh heads by the tasks' names."""
-        return {rows.task.name: rows.task.head(backbone) for rows in self.tasks}
+        """Return fresh heads by the tasks' names, and those of further losses by theirs."""
+        return {name: head for rows in self.tasks for name, head in rows.heads(backbone).items()}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Return the weights of the losses that are not 1, by the names of their heads."""
+        return {name: weight for rows in self.tasks for name, weight in rows.weights.items()}
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> EpochLoader:
         """Return the stream of steps, each of one task and, if `whole`, one pass."""

@@ -74,7 +74,7 @@ class FinetuneTrainer:
         self.start = model.source.path
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
-        self.learner.weights = {language: settings.auxiliary} if model.language else {}
+        self.learner.weights = rows.weights | ({language: settings.auxiliary} if model.language else {})
         contrastive = settings.few_shot not in ("none", "linear")
         self.loader = rows.loader(
             batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed, whole=contrastive

@@ -1,0 +1,127 @@
+"""What is done with vectors of texts: search, near duplicates and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
+
+if TYPE_CHECKING:
+    from osbert.runs.duplicates import DuplicateTally
+    from osbert.runs.search import Neighbourhood
+    from osbert.runs.topics.result import TopicTally
+    from osbert.runs.vector_input import VectorInput
+
+
+def search(
+    vectors: str | Path,
+    queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
+    *,
+    model: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> list[Neighbourhood]:
+    """Return the texts of a file of vectors that are nearest to each query, in the order of the queries.
+
+    `vectors`: a file that `embed` wrote. `queries`: a text, a list of texts, or of pairs where the file is of pairs,
+    which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
+    has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
+    `osbert search` takes; trust and verify are as for `load`. `watch` is called with a SearchProgress
+    (osbert.runs.search) after each block. Raises osbert.errors.UserError for another model than the file's, vectors of
+    another width, and vectors that are not finite.
+
+    >>> vectors = osbert.embed("encoder", "more.csv", out="vectors.npy")
+    >>> (found,) = osbert.search("vectors.npy", "a good play", top=2)
+    >>> [near.texts[0] for near in found.nearest]
+    ['a good play', 'a good play']
+    """
+    import numpy as np
+
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.search import SearchRequest
+    from osbert.runs.search import search as run
+    from osbert.runs.search_settings import SearchKeywords
+
+    chosen = recipe.settings(SearchKeywords, options)
+    request = SearchRequest(
+        vectors=Path(vectors),
+        options=chosen.search,
+        model=None if model is None else locate(model, watch=watch).path,
+        opening=chosen.opening,
+    )
+    if isinstance(queries, np.ndarray):
+        return run(request, queries, watch=watch)
+    texts = [queries] if isinstance(queries, str) else queries
+    return run(request, [(text,) if isinstance(text, str) else tuple(text) for text in texts], watch=watch)
+
+
+def find_duplicates(
+    data: str | Path | Sequence[str],
+    *,
+    model: str | Path | None = None,
+    above: float = 0.95,
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> DuplicateTally:
+    """Find texts that nearly repeat an earlier one: those whose cosine with one that is kept is `above` or more.
+
+    `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
+    or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
+    device; trust and verify are as for `load`. The result has counts, the `largest` groups and `kept_lines`, the lines
+    without duplicates. `watch` is called with each event, such as a ComparisonProgress (osbert.runs.duplicates). Raises
+    osbert.errors.UserError for data that cannot be read, and for a single text.
+
+    >>> found = osbert.find_duplicates(["a good film", "the bad play", "a good film"], model="encoder")
+    >>> found.duplicates, found.kept_lines.tolist(), found.largest[0].others
+    (1, [1, 2], [3])
+    """
+    from osbert.runs.duplicates import find_duplicates as run
+
+    given = _input(data, model, options, watch)
+    return run(given, above=above, out=None if out is None else Path(out), watch=watch)
+
+
+def find_topics(
+    data: str | Path | Sequence[str],
+    *,
+    out: str | Path,
+    model: str | Path | None = None,
+    topics: int = 0,
+    seed: int = 0,
+    watch: Watch = ignore,
+    **options: Any,
+) -> TopicTally:
+    """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
+
+    `data`, `model` and `options` are as for `find_duplicates`. `topics`: how many; 0 for the number with the largest
+    silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is called
+    with each event, such as a TopicProgress (osbert.runs.topics.run). Raises osbert.errors.UserError for data that
+    cannot be read, and for more topics than texts.
+
+    >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)
+    >>> sum(topic.size for topic in found.topics) == found.rows
+    True
+    """
+    from osbert.runs.topics.run import find_topics as run
+
+    return run(_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)
+
+
+def _input(
+    data: str | Path | Sequence[str], model: str | Path | None, options: dict[str, Any], watch: Watch
+) -> VectorInput:
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.vector_input import VectorInput, VectorInputKeywords
+
+    chosen = recipe.settings(VectorInputKeywords, options)
+    return VectorInput(
+        data=Path(data) if isinstance(data, str | Path) else data,
+        model=None if model is None else locate(model, watch=watch).path,
+        options=chosen.input,
+        opening=chosen.opening,
+    )

@@ -1,0 +1,54 @@
+"""osbert distil: a fine-tuned run teaches a smaller encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.commands.training_consoles import TrainingConsole
+from osbert.interop.opening import CAREFUL
+from osbert.options import given, takes_settings
+from osbert.runs.distil.settings import DistilOptions
+
+
+@takes_settings(lambda words: [DistilOptions])
+def distil(
+    teacher: ModelFolder,
+    /,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help="Settings, as shown below.")],
+    data: Path,
+    out: Path,
+    texts: Path | None = None,
+    student: ModelFolder | None = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Teach a smaller encoder what the fine-tuned run TEACHER does: docs/distil.md.
+
+    The student is an ordinary run: predict, evaluate, export and serve take it. The same command goes on with one that
+    was stopped.
+
+    Parameters
+    ----------
+    data
+        Rows with labels, in any form that osbert finetune reads; their columns are found as by osbert evaluate.
+    out
+        The student's run folder.
+    texts
+        A file with more rows, whose labels, if any, are not looked at: the teacher's answers are.
+    student
+        An encoder with no more layers than the teacher, in place of layers of the teacher.
+    """
+    from osbert.runs.distil import run
+    from osbert.training.interruption import Interruption, StopRequest
+
+    chosen = given(settings, DistilOptions) | {"opening.trust": opening.trust, "opening.verify": opening.verify}
+    with Interruption() as wish, TrainingConsole() as watch:
+        request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
+        try:
+            return run.distil(request, watch=watch, wish=wish)
+        except StopRequest:
+            raise SystemExit(wish.status) from None

@@ -1,0 +1,57 @@
+"""osbert duplicates: the texts of a file that nearly repeat an earlier one, by their vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.file_consoles import showing_progress
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import EmbeddedOptions
+from osbert.terminal import counted, one_line
+
+
+def duplicates(
+    file: Path,
+    /,
+    *,
+    model: ModelFolder | None = None,
+    above: float = 0.95,
+    out: Path | None = None,
+    options: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Find texts whose cosine with an earlier text that is kept is --above or more: the first of a group is kept.
+
+    Every text is compared with all that are kept before it, in blocks, so that the result is exact and memory bounded;
+    the time grows with the square of the number of texts. No two kept texts are as alike as --above.
+
+    Parameters
+    ----------
+    file
+        A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model.
+    model
+        What embeds the texts: a folder, or a name (docs/models-by-name.md).
+    above
+        The least cosine of duplicates, up to 1.
+    out
+        The .csv, .tsv or .jsonl file to write: all texts of groups, with the line of the one that is kept.
+    """
+    from osbert.runs.duplicates import find_duplicates
+    from osbert.runs.vector_input import VectorInput
+
+    given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
+    with showing_progress("comparisons") as watch:
+        found = find_duplicates(given, above=above, out=out, watch=watch)
+    target = f" -> {out}" if out else ""
+    groups = counted(found.groups, "group")
+    print(f"{counted(found.rows, 'text')}: {found.duplicates:,} repeat an earlier one, in {groups}{target}")
+    for one in found.largest:
+        more = f" and {len(one.others) - 5:,} more" if len(one.others) > 5 else ""
+        lines = ", ".join(f"{line:,}" for line in one.others[:5])
+        print(f"line {one.line:,}, again in {lines}{more}: {one_line(' | '.join(one.texts))}")
+    return found

@@ -1,0 +1,83 @@
+"""osbert search: which texts of a file of vectors are nearest to queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
+
+from cyclopts import Parameter
+
+from osbert.commands.file_consoles import showing_progress
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
+from osbert.runs.embed.settings import TextFile
+from osbert.runs.file_options import TextOptions
+from osbert.runs.search_settings import SearchOptions
+from osbert.terminal import counted, one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchArguments(SearchOptions):
+    """How the nearest texts are found; --count is the older name of --top."""
+
+    top: Annotated[int, Parameter(name=("--top", "--count"))] = 10
+
+
+def search(
+    vectors: Path,
+    /,
+    *texts: str,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    out: Path | None = None,
+    options: Annotated[SearchArguments | None, Parameter(name="*")] = None,
+    reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
+    model: ModelFolder | None = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Show the texts whose vectors are nearest to that of a query, with their cosines and the lines they stand on.
+
+    A query is embedded as the texts of the file were, by the same model. Every vector is compared, in blocks, so the
+    answer is exact and a file of any size fits into memory; --backend faiss is quicker and approximate.
+
+    Parameters
+    ----------
+    vectors
+        A file that `osbert embed` wrote: .npy, .npz or .parquet, with one vector a text.
+    texts
+        Queries, in quotes; where the file is one of pairs, two texts for each.
+    file
+        A file of queries, as `osbert embed` reads it; with --out.
+    out
+        With --file: the .csv, .tsv or .jsonl file to write, a row for each text that is found.
+    model
+        Where the model is now, if it is not where it was; a folder, or a name (docs/models-by-name.md).
+    """
+    from osbert.runs.search import SearchRequest, search_file
+    from osbert.runs.search import search as run
+
+    if bool(texts) == (file is not None) or (file is None) != (out is None):
+        raise UserError(
+            'Give queries, as in osbert search VECTORS "a text", or a file: --file in.txt --out out.csv.',
+            code="missing-option",
+        )
+    request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
+    with showing_progress("vectors") as watch:
+        if file and out:
+            tally = search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
+            print(f"{counted(tally.queries, 'text')}: {counted(tally.rows, 'row')} -> {out}")
+            return tally
+        found = run(request, request.grouped(texts), watch=watch)
+    for one in found:
+        if len(found) > 1:
+            print(one_line(" | ".join(one.query)))
+        if one.unread:
+            were = "was" if one.unread == 1 else "were"
+            pieces = counted(one.unread, "piece")
+            print(f"{pieces} of the text {were} not read: it is longer than {one.length} tokens.")
+        for near in one.nearest:
+            cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
+            print(f"{cosine}  line {near.line:,}  {one_line(' | '.join(near.texts))}")
+    return found[0] if len(found) == 1 else {"queries": found}

@@ -1,0 +1,131 @@
+"""Clusters of vectors: k-means, and how many clusters a sample falls into, by the silhouette."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+BLOCK = 2**13
+"""Rows that are compared with the centres at a time."""
+STEPS, STARTS = 100, 3
+"""Most steps of Lloyd's algorithm, and fresh starts of which the best is kept."""
+LEARNT_FROM = 2**16
+"""Most rows from which centres are learnt: of more, a sample."""
+JUDGED = 1000
+"""Most rows of which the silhouette is computed."""
+TRIED = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 21, 25, 30)
+"""Numbers of clusters among which one is chosen."""
+
+
+def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
+    """Return `count` centres (K, D) of vectors (n, D) by k-means: Lloyd's algorithm after k-means++.
+
+    Of several starts that with the smallest sum of squared distances is kept; of more than 65,536 vectors a sample is
+    read, and lies in memory.
+    """
+    rng = np.random.default_rng(seed)
+    sample = drawn(vectors, LEARNT_FROM, rng)
+    found = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(STARTS)]
+    return min(found, key=lambda one: one[1])[0]
+
+
+def drawn(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
+    """Return the vectors, or a sample of `most` of them in their order."""
+    if len(vectors) <= most:
+        return np.asarray(vectors)
+    return vectors[np.sort(rng.choice(len(vectors), most, replace=False))]
+
+
+def first_centres(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
+    """Return `count` of the vectors, drawn one by one by the squared distance to those drawn (k-means++).
+
+    Arthur & Vassilvitskii 2007, section 2.2. Where all others are like one that was drawn, any is drawn.
+    """
+    chosen = [int(rng.integers(len(vectors)))]
+    squares = np.einsum("nd,nd->n", vectors, vectors)
+    nearest = np.full(len(vectors), np.inf)
+    while len(chosen) < count:
+        last = vectors[chosen[-1]]
+        nearest = np.minimum(nearest, np.maximum(squares - 2 * (vectors @ last) + last @ last, 0))
+        nearest[chosen[-1]] = 0
+        total = nearest.sum()
+        weights = nearest / total if total > 0 else np.full(len(vectors), 1 / len(vectors))
+        chosen.append(int(rng.choice(len(vectors), p=weights)))
+    return vectors[chosen]
+
+
+def lloyd(vectors: Vectors, centres: Vectors, *, steps: int = STEPS) -> tuple[Vectors, float]:
+    """Return the centres that Lloyd's algorithm ends in, and the sum of squared distances to them.
+
+    A centre without vectors moves to the vector that is farthest from its own.
+    """
+    labels = np.full(len(vectors), -1)
+    for _ in range(steps):
+        before, labels, distances = labels, *_assigned(vectors, centres)
+        if (labels == before).all():
+            break
+        members = (labels[:, None] == np.arange(len(centres))).astype(np.float32)  # (n, K)
+        sizes = members.sum(axis=0)
+        centres = (members.T @ vectors) / np.maximum(sizes, 1)[:, None]
+        empty = np.flatnonzero(sizes == 0)
+        centres[empty] = vectors[np.argsort(-distances, kind="stable")[: len(empty)]]
+    return centres, float(_assigned(vectors, centres)[1].sum())
+
+
+def _assigned(vectors: Vectors, centres: Vectors) -> tuple[NDArray[np.int64], Vectors]:
+    """Return each vector's nearest centre and the squared distance to it, (n,) each."""
+    parts = list(assigned_blocks(vectors, centres))
+    return np.concatenate([one for one, _ in parts]), np.concatenate([other for _, other in parts])
+
+
+def assigned_blocks(vectors: Vectors, centres: Vectors) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
+    """Yield the nearest centres and the squared distances to them, of equals the first, some vectors at a time."""
+    halves = np.einsum("kd,kd->k", centres, centres) / 2
+    for first in range(0, len(vectors), BLOCK):
+        block = np.asarray(vectors[first : first + BLOCK])
+        scores = block @ centres.T - halves
+        labels = scores.argmax(axis=1)
+        squares = np.einsum("nd,nd->n", block, block)
+        yield labels, np.maximum(squares - 2 * np.take_along_axis(scores, labels[:, None], axis=1)[:, 0], 0)
+
+
+def silhouette(vectors: Vectors, labels: NDArray[np.int64]) -> float:
+    """Return the mean silhouette (Rousseeuw 1987, section 2) of unit vectors (n, D), by the distance 1 - cosine.
+
+    A vector that is alone in its cluster counts 0. Memory is n^2 numbers. There are two clusters at least.
+
+    >>> silhouette(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32), np.array([0, 0, 1, 1]))
+    1.0
+    """
+    names, labels = np.unique(labels, return_inverse=True)
+    members = (labels[:, None] == np.arange(len(names))).astype(np.float32)  # (n, K)
+    sizes = members.sum(axis=0)
+    sums = (1 - vectors @ vectors.T) @ members  # (n, K): distances to all members of a cluster
+    rows = np.arange(len(vectors))
+    own = sizes[labels]
+    inside = sums[rows, labels] / np.maximum(own - 1, 1)
+    means = sums / sizes
+    means[rows, labels] = np.inf
+    outside = means.min(axis=1)
+    values = np.where(own > 1, (outside - inside) / np.maximum(np.maximum(inside, outside), 1e-12), 0)
+    return float(values.mean())
+
+
+def judged_counts(
+    vectors: Vectors, *, seed: int = 0, watch: Callable[[int, int], None] = lambda done, count: None
+) -> dict[int, float]:
+    """Return the silhouette of a sample for each number of clusters of TRIED that is smaller than that of the sample.
+
+    `watch` gets how many of how many numbers were tried.
+    """
+    sample = drawn(vectors, JUDGED, np.random.default_rng(seed))
+    tried = [count for count in TRIED if count < len(sample)]
+    found = {}
+    for done, count in enumerate(tried, 1):
+        labels, _ = _assigned(sample, cluster(sample, count, seed=seed))
+        found[count] = silhouette(sample, labels) if len(np.unique(labels)) > 1 else -1.0
+        watch(done, len(tried))
+    return found

@@ -1,0 +1,86 @@
+"""An approximate index of a file of vectors, by faiss (extra faiss): built once, kept beside the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.files import read_sealed, replace_file, write_sealed
+from osbert.inference.embedder import normalized
+from osbert.inference.vectors.reading import VectorFile
+from osbert.inference.vectors.unit import finite_lengths
+
+LISTS_LOOKED_AT = 32
+"""Lists of near vectors that a search compares; the whole index has the square root of the number of vectors."""
+LEARNT_FROM, POINTS = 2**16, 39
+"""Most vectors from which the centres of the lists are learnt, and the fewest for each: faiss warns below that."""
+
+
+def faiss_library() -> Any:
+    """Return the library. Raises UserError where it is not installed."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise UserError('--backend faiss needs faiss: pip install "osbert[faiss]"', code="missing-library") from error
+    return faiss
+
+
+def index_path(vectors: Path) -> Path:
+    """Return where the index of a file of vectors is kept."""
+    return vectors.with_name(f"{vectors.name}.faiss")
+
+
+def open_index(opened: VectorFile) -> Any:
+    """Return the index of a file of vectors: inverted lists of the vectors themselves, at length 1 (IVF, Flat).
+
+    It is built if there is none, or one of another file. Raises UserError at vectors that are not finite.
+    """
+    faiss, path = faiss_library(), index_path(opened.path)
+    made = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
+    facts = path.with_name(f"{path.name}.json")
+    try:
+        known = read_sealed(facts)
+    except (OSError, ValueError, UserError):
+        known = {}
+    if known.get("vectors") == made and known.get("rows") == opened.count and path.is_file():
+        return faiss.read_index(str(path))
+    index = build_index(opened)
+    replace_file(path, lambda aside: faiss.write_index(index, str(aside)))
+    write_sealed(facts, {"vectors": made, "rows": opened.count})
+    return index
+
+
+def build_index(opened: VectorFile) -> Any:
+    """Return a new index of the file's vectors; its lists are learnt from vectors at equal distances in the file."""
+    faiss, count = faiss_library(), opened.count
+    stride = -(-count // LEARNT_FROM)
+    sample = np.concatenate([_checked(opened, block)[::stride] for block in opened.blocks()])
+    lists = max(1, min(math.isqrt(count), len(sample) // POINTS))
+    index = faiss.index_factory(sample.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(sample)
+    for block in opened.blocks():
+        index.add(normalized(block))
+    return index
+
+
+def _checked(opened: VectorFile, block: NDArray[np.float32]) -> NDArray[np.float32]:
+    opened.require_single(block)
+    finite_lengths(block, 0)
+    return normalized(block)
+
+
+def nearest_in_index(
+    index: Any, queries: NDArray[np.floating], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return places and cosines (Q, k) as `nearest_rows` does, approximately; a place of -1 stands for none."""
+    index.nprobe = LISTS_LOOKED_AT
+    cosines, places = index.search(normalized(queries), min(count, index.ntotal))
+    order = np.lexsort((places, -cosines))  # of equals the earlier first
+    return np.take_along_axis(places, order, axis=1), np.take_along_axis(cosines, order, axis=1)

@@ -1,0 +1,58 @@
+"""The texts that share words with queries, by BM25, and the fusion of two rankings: search by words beside vectors."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from osbert.text.terms import terms
+
+K1, B = 1.2, 0.75
+"""How soon further occurrences of a word stop to count, and how much a long text is discounted: the usual values."""
+RANK = 60
+"""The constant of reciprocal rank fusion (Cormack et al. 2009, section 2)."""
+
+
+def bm25(texts: Iterable[str], queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
+    """Return (place, score) of the `count` texts with the highest scores of BM25 for each query, the highest first.
+
+    Robertson & Zaragoza 2009, equation 3.15, with idf ln(1 + (n - df + 0.5) / (df + 0.5)), which is never negative.
+    The texts are read once; memory is that of the occurrences of the queries' words.
+
+    >>> ((place, score),) = bm25(["a cat", "a dog", "a bird"], ["the cat"], 5)[0]
+    >>> place, round(score, 3)
+    (0, 0.981)
+    """
+    wanted = {word for query in queries for word in terms(query)}
+    postings: dict[str, list[tuple[int, int, int]]] = defaultdict(list)  # (place, occurrences, length of the text)
+    texts_read = words_read = 0
+    for place, text in enumerate(texts):
+        words = terms(text)
+        texts_read, words_read = place + 1, words_read + len(words)
+        for word, occurrences in Counter(word for word in words if word in wanted).items():
+            postings[word].append((place, occurrences, len(words)))
+    mean = words_read / max(texts_read, 1)
+    found = []
+    for query in queries:
+        scores: dict[int, float] = defaultdict(float)
+        for word in terms(query):
+            rows = postings.get(word, ())
+            idf = math.log(1 + (texts_read - len(rows) + 0.5) / (len(rows) + 0.5))
+            for place, occurrences, length in rows:
+                scores[place] += idf * occurrences * (K1 + 1) / (occurrences + K1 * (1 - B + B * length / mean))
+        found.append(sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:count])
+    return found
+
+
+def fused(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
+    """Return the `count` places with the largest sum of 1 / (60 + rank) over rankings: reciprocal rank fusion.
+
+    >>> fused([[3, 1, 2], [2, 3]], 2)
+    [3, 2]
+    """
+    scores: dict[int, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, place in enumerate(ranking, 1):
+            scores[place] += 1 / (RANK + rank)
+    return sorted(scores, key=lambda place: (-scores[place], place))[:count]

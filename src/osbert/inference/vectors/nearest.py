@@ -1,0 +1,103 @@
+"""The rows of a file of vectors that are nearest to others, found exactly: every block is compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.inference.embedder import normalized
+from osbert.inference.vectors.unit import finite_lengths
+
+MARGIN = 1e-4
+"""By how much a cosine from a product of matrices may differ from that of the same two vectors alone.
+
+A product rounds by where in its matrices a row stands. It only chooses the pairs whose cosines are then summed alone,
+which makes results independent of blocks."""
+PAIRS = 2**16
+"""Pairs of vectors that are in memory at a time."""
+
+
+class NearestRows:
+    """The `count` rows with the largest cosines for each of Q vectors, among the blocks compared so far.
+
+    `places`, `cosines`: (Q, k), the nearest first and of equals the earlier; k is `count`, or fewer rows if there are
+    not as many.
+
+    >>> found = NearestRows(np.array([[1.0, 0.0]]), count=2)
+    >>> found.compare(np.array([[0.0, 1.0], [2.0, 0.0], [-3.0, 0.0]]))
+    >>> found.places.tolist(), found.cosines.tolist()
+    ([[1, 0]], [[1.0, 0.0]])
+    """
+
+    def __init__(self, queries: NDArray[np.floating], count: int) -> None:
+        """Begin without rows for vectors (Q, D) of any length. Raises UserError when one is not finite."""
+        finite_lengths(queries, 0)
+        self.queries = normalized(queries)
+        self.count = count
+        self.rows = 0
+        self.places = np.empty((len(queries), 0), np.int64)
+        self.cosines = np.empty((len(queries), 0), np.float32)
+
+    def compare(self, block: NDArray[np.floating]) -> None:
+        """Compare the next rows (n, D). Raises UserError when they have another width, or are not finite."""
+        if block.shape[1:] != self.queries.shape[1:]:
+            raise UserError(
+                f"The file's vectors are {block.shape[1:]}, that of the text is {self.queries.shape[1:]}: is it "
+                "damaged, or of another model?",
+                code="damaged-file",
+            )
+        lengths = finite_lengths(block, self.rows)
+        if not len(block):
+            return
+        queries, rows = np.divmod(np.flatnonzero(self._likely(block, lengths)), len(block))
+        cosines = pair_cosines(self.queries, queries, block, rows)
+        self._merge(queries, self.rows + rows, cosines)
+        self.rows += len(block)
+
+    def _likely(self, block: NDArray[np.floating], lengths: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return which rows can be among the nearest of which queries, (Q, n)."""
+        scores = self.queries @ block.T.astype(np.float32, copy=False)
+        if np.abs(lengths - 1).max(initial=0) > MARGIN / 10:
+            scores /= np.where(lengths > 0, lengths, 1)
+        full = self.cosines.shape[1] == self.count
+        least = self.cosines[:, -1] - MARGIN if full else np.full(len(scores), -np.inf, np.float32)
+        hits: NDArray[np.bool_] = scores >= least[:, None]
+        if np.count_nonzero(hits) > 4 * self.count * len(hits) and len(block) > self.count:
+            crowded = np.flatnonzero(np.count_nonzero(hits, axis=1) > 2 * self.count)
+            last = len(block) - self.count
+            kth = np.partition(scores[crowded], last, axis=1)[:, last] - MARGIN
+            hits[crowded] = scores[crowded] >= np.maximum(least[crowded], kth)[:, None]
+        return hits
+
+    def _merge(self, queries: NDArray[np.int64], places: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
+        """Keep the best of what there was and of pairs of a query and a row."""
+        changed, numbers = np.unique(queries, return_inverse=True)
+        width = self.places.shape[1]
+        numbers = np.concatenate([np.repeat(np.arange(len(changed)), width), numbers])
+        places = np.concatenate([self.places[changed].ravel(), places])
+        cosines = np.concatenate([self.cosines[changed].ravel(), cosines])
+        order = np.lexsort((places, -cosines, numbers))
+        numbers = numbers[order]
+        ranks = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
+        kept = order[ranks < self.count]
+        if len(changed) == len(self.queries):  # as long as there are fewer rows than `count`, all of them
+            self.places = places[kept].reshape(len(changed), -1)
+            self.cosines = cosines[kept].reshape(len(changed), -1)
+        else:
+            self.places[changed] = places[kept].reshape(-1, width)
+            self.cosines[changed] = cosines[kept].reshape(-1, width)
+
+
+def pair_cosines(
+    ones: NDArray[np.floating], first: NDArray[np.int64], others: NDArray[np.floating], second: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the cosines (P,) of row `first[p]` of unit vectors and row `second[p]` of vectors of any length.
+
+    Each is summed alone, so that it does not depend on the other pairs.
+    """
+    found = np.empty(len(first), np.float32)
+    for start in range(0, len(first), PAIRS):
+        part = slice(start, start + PAIRS)
+        found[part] = np.einsum("pd,pd->p", ones[first[part]], normalized(others[second[part]]))
+    return found

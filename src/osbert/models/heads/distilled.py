@@ -1,0 +1,124 @@
+"""What a student learns of a teacher: its softened outputs (Hinton et al. 2015) and its states (Sanh et al. 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from osbert.data.batch import Batch
+from osbert.models.contract import Backbone, Head, Learner, Loss, States
+from osbert.models.fast.linear import Linear
+from osbert.models.forms import Values
+from osbert.models.heads.grouped import log_softmax_within
+
+
+class Teacher:
+    """A fine-tuned learner that does not learn. Two losses on one batch cost one forward pass."""
+
+    def __init__(self, learner: Learner, name: str) -> None:
+        """Take the answers of the head `name` of `learner`."""
+        self.learner = learner.requires_grad_(False).eval()
+        self.name = name
+        self._last: tuple[Batch, States] | None = None
+
+    def states(self, batch: Batch) -> States:
+        """Return the states of a batch, without dropout and gradients."""
+        if self._last is None or self._last[0] is not batch:
+            with torch.no_grad():
+                self._last = batch, self.learner.to(batch.ids.device).states(batch)
+        return self._last[1]
+
+    def outputs(self, batch: Batch) -> Tensor:
+        """Return the outputs of the head, (B, K) or (N, K)."""
+        with torch.no_grad():
+            return self.learner.heads[self.name].outputs(self.states(batch), batch)
+
+
+class SoftTargetHead(Head):
+    """The divergence of a head's outputs from a teacher's, both at a temperature T (Hinton et al. 2015, section 2).
+
+    T^2 times the Kullback-Leibler divergence of softmax(student / T) from softmax(teacher / T): of a sequence, of each
+    token with a target, or of a span's start and end over the tokens. Labels that are each right or not have a sigmoid
+    each, whose divergences are averaged; of numbers it is the squared error. It has no weights of its own.
+    """
+
+    def __init__(self, head: Head, *, values: Values, target: str, temperature: float, teacher: Teacher | None) -> None:
+        """Compare the outputs of `head`, whose `values` say what they are, where a batch has targets `target`.
+
+        Without a `teacher` the targets' labels are its outputs, K for each sequence side by side; with one they are not
+        looked at.
+        """
+        super().__init__()
+        self.sparse = head.sparse and not head.per_token  # states of tokens without a target would be NaN
+        self.span = head.form == "span"
+        self.kind: Values = values
+        self.target = target
+        self.temperature = temperature
+        self.teacher = teacher
+        self.compared = (head,)  # in a tuple it is not registered again
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the outputs of the head that learns."""
+        return self.compared[0].outputs(states, batch)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed divergence."""
+        target = batch.targets[self.target]
+        own = self.outputs(states, batch).float()
+        if self.teacher is None:
+            assert target.weights is not None  # of the K labels of a sequence: together its share in the mean
+            theirs, shares = (one.view(-1, own.shape[1]) for one in (target.labels, target.weights))  # (M, K)
+            each = self._divergence(own[target.index[:: own.shape[1]]], theirs)  # (M,)
+            return Loss(total=(each * shares.sum(1)).sum(), count=target.count)
+        theirs = self.teacher.outputs(batch).float()
+        if self.span:
+            return Loss(total=self._of_spans(own, theirs, batch).sum(), count=target.count)
+        return Loss(total=self._divergence(own[target.index], theirs[target.index]).sum(), count=target.count)
+
+    def _divergence(self, own: Tensor, theirs: Tensor) -> Tensor:
+        """Return the divergences (M,) of outputs (M, K) from the teacher's."""
+        if self.kind == "numbers":
+            return (own - theirs).square().mean(1)
+        own, theirs = own / self.temperature, theirs / self.temperature
+        if self.kind == "labels":
+            own, theirs = (torch.stack([one, torch.zeros_like(one)], dim=-1) for one in (own, theirs))  # (M, K, 2)
+        logs = functional.log_softmax(own, dim=-1), functional.log_softmax(theirs, dim=-1)
+        each = functional.kl_div(*logs, reduction="none", log_target=True).sum(-1) * self.temperature**2
+        return each.mean(1) if self.kind == "labels" else each
+
+    def _of_spans(self, own: Tensor, theirs: Tensor, batch: Batch) -> Tensor:
+        """Return what sums up to the divergences of starts and ends (N, 2), each over the tokens of its sequence."""
+        tokens = torch.arange(len(own), device=own.device)
+        rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
+        scores = torch.cat([own, theirs], dim=1) / self.temperature
+        logs, _ = log_softmax_within(scores, rows, len(batch.lengths))
+        return functional.kl_div(logs[:, :2], logs[:, 2:], reduction="none", log_target=True) * self.temperature**2
+
+
+class StateHead(Head):
+    """1 - the cosine of a token's last state and the teacher's, averaged over the tokens of a sequence.
+
+    States of another width than the teacher's are first mapped to it by a linear layer, which is not kept (Jiao et al.
+    2019, equation 8).
+    """
+
+    def __init__(self, backbone: Backbone, *, target: str, teacher: Teacher) -> None:
+        """Compare the states of `backbone` with those of `teacher` on sequences with targets `target`."""
+        super().__init__()
+        self.target = target
+        self.teacher = teacher
+        width, theirs = backbone.architecture.width, teacher.learner.backbone.architecture.width
+        self.map = None if width == theirs else Linear(width, theirs)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the states (N, D) as wide as the teacher's."""
+        return states.hidden if self.map is None else self.map(states.hidden)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the sum over sequences."""
+        own, theirs = self.outputs(states, batch).float(), self.teacher.states(batch).hidden.float()
+        apart = 1 - functional.cosine_similarity(own, theirs, dim=-1)  # (N,)
+        lengths = torch.tensor(batch.lengths, device=apart.device)
+        total = (apart / lengths.repeat_interleave(lengths)).sum()
+        return Loss(total=total, count=batch.targets[self.target].count)

@@ -1,0 +1,1 @@
+"""Distillation: a fine-tuned run teaches a smaller encoder."""

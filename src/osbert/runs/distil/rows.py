@@ -1,0 +1,140 @@
+"""The rows of a distillation: those of a fine-tuning and unlabelled ones, with what the teacher says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.encoded import EncodedRecords, EncodedWithTargets
+from osbert.data.examples import Examples, Targets
+from osbert.data.pack import Packer
+from osbert.models.contract import Backbone, Head, Learner
+from osbert.models.heads.distilled import SoftTargetHead, StateHead, Teacher
+from osbert.runs.distil.settings import LessonSettings
+from osbert.runs.distil.teacher import TeacherRun
+from osbert.runs.finetune.rows import TaskRows
+from osbert.tasks import Record, Task
+from osbert.training.checkpoint import CHECKPOINTS
+
+SOFT, STATES = "soft", "states"
+"""The names of the losses of a distillation, beside the task's own."""
+OUTPUTS = Path(CHECKPOINTS) / "teacher.f32"
+"""The file in the run's folder with the teacher's outputs for the training rows."""
+TOGETHER = 1024
+"""Rows whose outputs are written at a time; a stopped run goes on behind them."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Lessons:
+    """What the rows of a task are taught by. `same_head`: begin with the teacher's head.
+
+    The outputs for whole sequences are computed once, by the teacher's own tokenizer (`outputs`); those for tokens, and
+    the states, anew in each step.
+    """
+
+    teacher: TeacherRun
+    settings: LessonSettings
+    same_head: bool
+    outputs: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def targets(self, examples: Examples) -> Examples:
+        """Return sequences with a target for each loss."""
+        targets, count = dict(examples.targets), len(examples)
+        if self.settings.soft:
+            targets[SOFT] = self._soft(examples)
+        if self.settings.states:
+            targets[STATES] = Targets(labels=np.zeros(count, np.float32), counts=np.ones(count, np.int64))
+        return dataclasses.replace(examples, targets=targets)
+
+    def heads(self, task: Task, backbone: Backbone) -> dict[str, Head]:
+        """Return the head of the task and those of the lessons by their names."""
+        head, theirs = task.head(backbone), self.teacher.learner.heads[task.name]
+        if self.same_head:
+            head.load_state_dict(theirs.state_dict())
+        heads, settings = {task.name: head}, self.settings
+        teacher = Teacher(self.teacher.learner, task.name)
+        if settings.soft:
+            asked = teacher if task.per_token else None
+            heads[SOFT] = SoftTargetHead(
+                head, values=task.values, target=SOFT, temperature=settings.temperature, teacher=asked
+            )
+        if settings.states:
+            heads[STATES] = StateHead(backbone, target=STATES, teacher=teacher)
+        return heads
+
+    def keep(self, task: Task, records: Sequence[Record], folder: Path) -> str:
+        """Compute the outputs for records, or go on with it, and keep them in `folder`; return in words what was."""
+        if task.per_token or not self.settings.soft:
+            return ""
+        path = folder / OUTPUTS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        width = self.teacher.outputs(task, records[:1]).shape[1]
+        size = 4 * width * TOGETHER
+        with path.open("ab") as file:
+            done = file.tell() // size  # what a killed run wrote in part is cut off
+            file.truncate(done * size)
+            for first in range(done * TOGETHER, len(records), TOGETHER):
+                file.write(self.teacher.outputs(task, records[first : first + TOGETHER]).tobytes())
+                file.flush()
+        self.outputs = np.memmap(path, np.float32, mode="r", shape=(len(records), width))
+        return f"the teacher's outputs for {len(records):,} rows are kept in {path}"
+
+    def _soft(self, examples: Examples) -> Targets:
+        count, form = len(examples), self.teacher.task.form
+        if form == "sequence":
+            found = self.outputs[examples.records]  # (B, K)
+            _, places, windows = np.unique(examples.records, return_inverse=True, return_counts=True)
+            shares = 1 / (found.shape[1] * windows[places])
+            return Targets(
+                labels=found.ravel(),
+                counts=np.full(count, found.shape[1], np.int64),
+                weights=np.repeat(shares, found.shape[1]).astype(np.float32),
+            )
+        if form == "span":  # a start and an end a sequence
+            return Targets(labels=np.zeros(2 * count, np.float32), counts=np.full(count, 2, np.int64))
+        index = np.flatnonzero(examples.words).astype(np.int64)
+        sums = np.append(0, np.cumsum(examples.words))
+        counts = sums[examples.starts + examples.lengths] - sums[examples.starts]
+        return Targets(labels=np.zeros(len(index), np.float32), counts=counts, index=index)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaughtRows(TaskRows):
+    """The rows of a task, and unlabelled ones behind them (`training` has both), with what they are taught by."""
+
+    lessons: Lessons
+
+    @classmethod
+    def taught(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer, lessons: Lessons) -> Self:
+        """Encode the training records, unless the task is `lazy`: "train", and "texts" without labels; and "dev".
+
+        Raises UserError that names every record that is too long, where the task forbids to cut any.
+        """
+        chosen = [*(record for record in records["train"] if not task.lacks(record)), *records["texts"]]
+        training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
+        return cls.of_training(training, task, records, packer, lessons=lessons)
+
+    @property
+    def targeted(self) -> EncodedRecords:
+        """Return the training sequences with the targets of every loss."""
+        return EncodedWithTargets(self.encoded, self.lessons.targets)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Return the weights of the losses by the names of their heads."""
+        settings = self.lessons.settings
+        return {self.task.name: 1 - settings.soft, SOFT: settings.soft, STATES: settings.states}
+
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
+        """Return the task's head by its name, and those of the lessons by theirs."""
+        return self.lessons.heads(self.task, backbone)
+
+    def prepare(self, learner: Learner, folder: Path) -> str:
+        """Keep the teacher's outputs for whole sequences in a file of the folder."""
+        return self.lessons.keep(self.task, self.training, folder)

@@ -1,0 +1,198 @@
+"""Distillation as a function: a fine-tuned run and data in, the run folder of a smaller model of the same task out.
+
+It is a fine-tuning whose rows come with what the teacher says of them (rows.py), and goes through the same trainer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from osbert import recipe
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.lock import claim
+from osbert.models.contract import Backbone
+from osbert.reading.memory import Data, tables
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.distil.rows import Lessons, TaughtRows
+from osbert.runs.distil.settings import DistilSettings
+from osbert.runs.distil.student import check_student, read_student
+from osbert.runs.distil.teacher import TeacherRun
+from osbert.runs.finetune import train as steps
+from osbert.runs.finetune.defaults import fill_defaults
+from osbert.runs.finetune.events import scores_line
+from osbert.runs.finetune.model import StartingModel
+from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
+from osbert.runs.finetune.records import SPLITS, data_notices
+from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.rows import FinetuneRows
+from osbert.runs.finetune.warnings import data_warnings, deduplicated
+from osbert.runs.study.search import Comparison
+from osbert.tasks import Record, Task, load
+from osbert.terminal import counted, one_line
+from osbert.training.interruption import Interruption
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracker_queue import require_trackers
+
+IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}
+"""Settings of a fine-tuning that a distillation does not have, with their only value."""
+
+
+@dataclass(frozen=True)
+class DistilRequest:
+    """A distillation as the user wants it; nothing is opened yet.
+
+    `data`: labelled rows; `texts`: rows without labels; `student`: another encoder than layers of the teacher's;
+    `settings`: those of DistilSettings, by name.
+    """
+
+    teacher: Path
+    data: Data
+    out: Path
+    _: KW_ONLY
+    texts: Data = None
+    student: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DistilRun(FinetuneRun):
+    """A finished distillation. `teacher`: the teacher's scores on the same development rows."""
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "metrics", "teacher")
+
+    teacher: Mapping[str, float] = field(default_factory=dict)
+
+
+def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> DistilRun:
+    """Teach a smaller encoder what a fine-tuned run does, into the run folder `request.out`; return the run.
+
+    The same request goes on with one that was stopped, and ends in the same weights. Events, signals and exceptions are
+    those of `finetune`.
+    """
+    with claim(request.out) as out:
+        RunFolder(out).refuse_foreign()
+        given, data = with_development(request.settings, request.data)
+        settings = recipe.settings(DistilSettings, given)
+        names = recipe.given(given, schema=DistilSettings)
+        _check(request, settings)
+        teacher = TeacherRun.open(request.teacher, settings.opening, device=settings.training.device)
+        lessons = settings.distil
+        if request.student is None and not lessons.layers:
+            lessons = dataclasses.replace(lessons, layers=max(1, teacher.layers // 2))
+        task = _moved(teacher.task, data, settings)
+        records = _records(task, request.texts, settings, watch)
+        plan = _plan(request, task, settings, names)
+        plan = fill_defaults(plan, [_countable(records)], out, watch)
+        model, what = read_student(plan, teacher, lessons)
+        check_student(model, teacher, lessons)
+        table = recipe.as_table(lessons) | {"teacher": str(teacher.path), "weights": teacher.weights}
+        plan = dataclasses.replace(plan, further={"distil": table})
+        scores = teacher.score(task, records["dev"])
+        watch(Notice(f"teacher: {teacher.path}; dev {scores_line(scores)}"))
+        watch(Notice(f"student: {what}; {_size(model.backbone)} weights of {_size(teacher.learner.backbone)}"))
+        for remark in model.remarks:
+            watch(Notice(f"  {one_line(remark)}"))
+        rows = _rows(task, records, model, Lessons(teacher=teacher, settings=lessons, same_head=lessons.layers > 0))
+        steps.train(plan, FinetuneRows.of([rows]), model, out, watch, wish)
+        steps.conclude(plan, out, watch)
+        run = DistilRun(folder=out, development={task.name: records["dev"]}, teacher=scores)
+        kept = f"dev {task.criterion} {run.metrics[task.criterion]:.4f}, the teacher's {scores[task.criterion]:.4f}"
+        watch(Notice(kept))
+        return run
+
+
+def _check(request: DistilRequest, settings: DistilSettings) -> None:
+    """Raise UserError at settings that a distillation does not have, or that exclude each other."""
+    problems = Problems(heading="This distillation cannot begin")
+    if request.student is not None and settings.distil.layers:
+        problems.add(
+            "--layers are the teacher's, --student is another encoder: give one of the two.",
+            code="options-exclude-each-other",
+        )
+    for name, only in IDLE.items():
+        if (value := getattr(settings.training, name)) not in (only, "auto"):
+            option = name.replace("_", "-")
+            problems.add(
+                f"--{option} {value} is not for a student: leave it out. To fine-tune the student afterwards, give its "
+                "run to osbert finetune.",
+                code="options-exclude-each-other",
+            )
+    require_trackers(settings.training.track, problems)
+    problems.stop_if_any()
+
+
+def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
+    """Return the teacher's task for other data, its columns by name. Raises UserError where there are none."""
+    place = Path(data) if isinstance(data, str | Path) else tables(data)
+    moved = task.source.moved(place, settings.file.given(task))
+    own = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
+    return moved.source.passed_on(dataclasses.replace(moved, **own)).source.resolved()
+
+
+def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
+    """Return the labelled records, "train" and "dev", and those without labels, "texts"; report what was found.
+
+    Raises UserError that lists all that is wrong with the labelled ones, labels that the teacher does not know
+    included, or with the others.
+    """
+    _, records = load(task, SPLITS, fit=False)
+    if settings.training.deduplicate:
+        records = deduplicated(records)
+    for text in data_notices(task, records):
+        watch(Notice(text))
+    for text in data_warnings(task, records):
+        watch(Notice(text, warning=True))
+    return records | {"texts": [] if texts is None else _unlabelled(task, texts, watch)}
+
+
+def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
+    """Return records of a file, or of rows in memory, whose labels are not looked at."""
+    if isinstance(texts, str | Path) and not Path(texts).is_file():
+        raise UserError(f"{texts}: no such file. --texts takes one with texts, a row each.", code="missing-file")
+    place = Path(texts) if isinstance(texts, str | Path) else tables(texts)
+    origin = place if isinstance(place, Path) else next(iter(place.values()))
+    inputs = task.source.moved(place, {}).source.inputs(origin)
+    problems = Problems(heading=f"{inputs.describe} cannot be used")
+    found = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
+    problems.stop_if_any()
+    watch(Notice(f"texts: {inputs.describe}; {counted(len(found), 'row')} without labels"))
+    return found
+
+
+def _countable(records: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """Return what makes the steps of an epoch: rows without a label count as those that have one."""
+    label = records["train"][0].label
+    return [*records["train"], *(dataclasses.replace(record, label=label) for record in records["texts"])]
+
+
+def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: Collection[str]) -> FinetunePlan:
+    """Return the settings of the student's training; `names`: those that are given."""
+    return FinetunePlan(
+        tasks=(task,),
+        paths=(name_of(task),),
+        model=request.student or request.teacher,
+        from_scratch=False,
+        training=dataclasses.replace(settings.training, few_shot="none"),
+        optimizer=settings.optimizer,
+        scores=settings.scores,
+        comparison=Comparison(),
+        open=frozenset() if settings.defaults.settings == "paper" else frozenset(LENGTH) - {*names},
+        opening=settings.opening,
+    )
+
+
+def _rows(task: Task, records: Mapping[str, Sequence[Record]], model: StartingModel, lessons: Lessons) -> TaughtRows:
+    """Return the rows as the student reads them, and as far as the teacher does, too, where both read the same."""
+    longest = [task.length, model.backbone.architecture.length]
+    if lessons.settings.states or task.per_token:
+        longest.append(lessons.teacher.learner.backbone.architecture.length)
+    return TaughtRows.taught(task, records, Packer(tokenizer=model.tokenizer, length=min(longest)), lessons)
+
+
+def _size(backbone: Backbone) -> str:
+    return f"{sum(weight.numel() for weight in backbone.parameters()) / 1e6:,.1f} million"

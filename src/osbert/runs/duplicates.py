@@ -1,0 +1,115 @@
+"""Near duplicates among texts, by their vectors: the first of a group is kept, and a file says which are alike it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.inference.vectors.duplicates import Duplicates
+from osbert.inference.vectors.reading import VectorFile, VectorRow
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.row_file import require_row_file, row_file
+from osbert.runs.vector_input import VectorInput
+
+NAMES = ("text", "pair")
+LARGEST = 20
+"""Groups that the result lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonProgress:
+    """An event: so many pairs of blocks of vectors were compared."""
+
+    done: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuplicateGroup:
+    """A text that is kept, by its line, and the lines of those that are alike it."""
+
+    line: int
+    texts: Sequence[str]
+    others: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuplicateTally:
+    """What was found among `rows` texts: how many are duplicates, how many groups there are, and the largest ones.
+
+    `kept_lines`: of the texts without the duplicates, in their order.
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("path", "rows", "duplicates", "groups", "largest")
+
+    path: Path | None
+    rows: int
+    duplicates: int
+    groups: int
+    largest: Sequence[DuplicateGroup]
+    kept_lines: NDArray[np.int64]
+
+
+def find_duplicates(
+    given: VectorInput, *, above: float = 0.95, out: Path | None = None, watch: Watch = ignore
+) -> DuplicateTally:
+    """Find the texts whose cosine with an earlier one that is kept is `above` or more; see `Duplicates`.
+
+    `out`: the .csv, .tsv or .jsonl file for all texts of groups: their group, line, whether they are kept, the line of
+    the text that is kept in their place, the cosine with it, and the text. Memory is that of some blocks and of a few
+    numbers a text. Raises UserError for data that cannot be read or compared.
+    """
+    if not 0 < above <= 1:
+        raise UserError(f"--above must be more than 0 and at most 1, not {above}.", code="invalid-value")
+    if out is not None:
+        require_row_file(out, given.files)
+    with given.opened(watch) as (opened, vectors):
+        found = Duplicates(vectors, above)
+        found.find(lambda done, count: watch(ComparisonProgress(done=done, count=count)))
+        sizes = np.bincount(found.kept, minlength=len(vectors))
+        if out is not None:
+            _write(out, opened, found, sizes)
+        lines = np.fromiter((row.line for row in opened.all_rows()), np.int64, len(vectors))
+        own = found.kept == np.arange(len(vectors))
+        return DuplicateTally(
+            path=out,
+            rows=len(vectors),
+            duplicates=int((~own).sum()),
+            groups=int((sizes > 1).sum()),
+            largest=_largest(opened, found.kept, sizes, lines),
+            kept_lines=lines[own],
+        )
+
+
+def _write(out: Path, opened: VectorFile, found: Duplicates, sizes: NDArray[np.int64]) -> None:
+    """Write the rows of all groups, in the order of the file."""
+    numbers = np.cumsum(sizes > 1)  # of groups, by the order of what is kept
+    kept_lines: dict[int, int] = {}
+    columns = ["group", "line", "kept", "kept_line", "cosine", *NAMES[: len(opened.settings["columns"])]]
+    with row_file(out, columns) as write:
+        for place, row in enumerate(opened.all_rows()):
+            kept = int(found.kept[place])
+            if sizes[kept] > 1:
+                own = kept == place
+                kept_line = kept_lines.setdefault(kept, row.line)  # what is kept comes first
+                cosine = round(float(found.cosines[place]), 6)
+                write([int(numbers[kept]), row.line, "yes" if own else "no", kept_line, cosine, *row.texts])
+
+
+def _largest(
+    opened: VectorFile, kept: NDArray[np.int64], sizes: NDArray[np.int64], lines: NDArray[np.int64]
+) -> list[DuplicateGroup]:
+    """Return the largest groups, of equals the first."""
+    places = [place for place in np.argsort(-sizes, kind="stable")[:LARGEST].tolist() if sizes[place] > 1]
+    rows: list[VectorRow] = opened.rows(places) if places else []
+    members = (np.flatnonzero(kept == place) for place in places)
+    return [
+        DuplicateGroup(line=row.line, texts=row.texts, others=lines[own[1:]].tolist())
+        for row, own in zip(rows, members, strict=True)
+    ]

@@ -1,0 +1,32 @@
+"""The settings of `osbert search`, which load no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from osbert.interop.opening import Opening
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How the nearest texts are found."""
+
+    top: int = 10
+    """Most texts for a query."""
+    above: float = -1.0
+    """Leave out texts whose cosine is smaller."""
+    backend: Literal["exact", "faiss"] = "exact"
+    """exact: every vector is compared. faiss: an approximate index, built once beside the file (extra faiss)."""
+    hybrid: bool = False
+    """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchKeywords:
+    """The keywords of `osbert.search`: how texts are found, and how the model is opened."""
+
+    search: SearchOptions
+    opening: Opening

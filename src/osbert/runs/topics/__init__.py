@@ -1,0 +1,1 @@
+"""Topics of texts: clusters of their vectors, with words and a page."""

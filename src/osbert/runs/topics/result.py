@@ -1,0 +1,71 @@
+"""What topics were found: their sizes, words and texts, as results, tables and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.terminal import counted, in_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicText:
+    """A text of a topic: its line, the cosine with the topic's centre, and what it says, or both texts of a pair."""
+
+    line: int
+    cosine: float
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A topic: its number from 1, how many texts it has, its words with their weights, and its most typical texts."""
+
+    number: int
+    size: int
+    words: Sequence[tuple[str, float]]
+    texts: Sequence[TopicText]
+
+    @property
+    def name(self) -> str:
+        """Return its number and first words."""
+        return f"{self.number} {', '.join(word for word, _ in self.words[:3])}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicTally:
+    """The topics of `rows` texts, the largest first, in a folder; `silhouettes`: of the numbers of topics tried."""
+
+    folder: Path
+    rows: int
+    topics: Sequence[Topic]
+    silhouettes: Mapping[int, float]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a table of the topics, and where the page is."""
+        rows = [
+            (str(one.number), f"{one.size:,}", f"{one.size / self.rows:.1%}", ", ".join(word for word, _ in one.words))
+            for one in self.topics
+        ]
+        yield from in_columns([("topic", "texts", "part", "words"), *rows])
+        yield f"{self.chosen()} --topics N takes another number."
+        yield f"{counted(self.rows, 'text')} -> {self.folder} (report.html, rows.csv, topics.csv)"
+
+    def chosen(self) -> str:
+        """Return in words why there are as many topics."""
+        count = len(self.topics)
+        if not self.silhouettes:
+            return f"{counted(count, 'topic')}, as given."
+        best = max(self.silhouettes.values())
+        clear = (
+            "clusters that lie apart"
+            if best >= 0.25
+            else "clusters that run into each other"
+            if best >= 0.1
+            else "hardly any clusters: the topics cut the texts up, they are not groups that lie apart"
+        )
+        return (
+            f"{counted(count, 'topic')}: of {len(self.silhouettes)} numbers from {min(self.silhouettes)} to "
+            f"{max(self.silhouettes)} the one with the largest silhouette on a sample, {best:.3f} ({clear})."
+        )

@@ -1,0 +1,97 @@
+"""Texts with their vectors, for what compares all of them: a file of vectors, or texts that are embedded first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.inference.vectors.reading import VectorFile, holds_vectors, open_vectors
+from osbert.inference.vectors.unit import unit_vectors
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.embed.run import embed_file
+from osbert.runs.embed.settings import TextFile, VectorOptions
+from osbert.runs.file_options import EmbeddedOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorInputKeywords:
+    """Keywords of Python: how texts are read and embedded, and how the model is opened."""
+
+    input: EmbeddedOptions
+    opening: Opening
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorInput:
+    """Texts to compare: a file that `osbert embed` wrote, or a file of texts, or texts in memory, and a `model`."""
+
+    data: Path | Sequence[str]
+    model: Path | None = None
+    options: EmbeddedOptions = EmbeddedOptions()  # noqa: RUF009 - it is frozen
+    opening: Opening = CAREFUL
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the texts."""
+        return str(self.data) if isinstance(self.data, Path) else "the data"
+
+    @property
+    def files(self) -> list[Path]:
+        """Return the files that are read."""
+        return [self.data] if isinstance(self.data, Path) else []
+
+    @contextmanager
+    def opened(self, watch: Watch = ignore) -> Iterator[tuple[VectorFile, NDArray[np.float32]]]:
+        """Give the texts, and their vectors at length 1 as a map of a file in a temporary folder.
+
+        Raises UserError when there are no texts or but one, no model for them, or vectors that are not finite.
+        """
+        with TemporaryDirectory(prefix="osbert-") as place:
+            folder = Path(place)
+            opened = open_vectors(self._vectors(folder, watch))
+            vectors = unit_vectors(opened, folder)
+            if len(vectors) < 2:
+                raise UserError(
+                    f"{self.name} has one text alone: there is nothing to compare it with.", code="too-little-data"
+                )
+            yield opened, vectors
+
+    def _vectors(self, folder: Path, watch: Watch) -> Path:
+        """Return a file of vectors: the user's, or a new one in a folder."""
+        if isinstance(self.data, Path) and holds_vectors(self.data):
+            return self.data
+        if self.model is None:
+            raise UserError(
+                f"{self.name} holds texts: say which model embeds them, --model MODEL; or give a file of vectors that "
+                "osbert embed wrote.",
+                code="missing-option",
+            )
+        texts = self.data if isinstance(self.data, Path) else _written(self.data, folder / "texts.jsonl")
+        options = VectorOptions(device=self.options.device)
+        file = TextFile(texts, self.options)
+        written = embed_file(
+            self.model, file, out=folder / "vectors.npy", vectors=options, opening=self.opening, watch=watch
+        )
+        for line in written.described():
+            watch(Notice(line.partition(" -> ")[0]))
+        return folder / "vectors.npy"
+
+
+def _written(texts: Sequence[str], path: Path) -> Path:
+    """Write texts as JSON lines. Raises UserError where there are none, or one is no string."""
+    if not len(texts):
+        raise UserError("The data is empty: give texts.", code="no-data")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UserError(f"The data, row {number}: {type(text).__name__} is no text.", code="wrong-column-type")
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    return path

@@ -1,0 +1,253 @@
+"""osbert search: the nearest texts, as a plain comparison of all finds them, from every form of file."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import osbert
+from osbert.commands.embed import VectorOptions, embed
+from osbert.commands.search import search
+from osbert.inference.engine import load
+from osbert.inference.vectors import files as vector_files
+from osbert.inference.vectors import reading as vector_reading
+from osbert.inference.vectors.faiss_index import index_path
+from osbert.inference.vectors.lexical import bm25
+from osbert.inference.vectors.nearest import NearestRows
+from osbert.runs import search as runs
+from osbert.runs.search_settings import SearchOptions
+from refusals import refusal
+
+TEXTS = ["a good film", "bad", "Ärger . the plays", "film", "poor actor", "bad", "the actor plays"]
+
+
+def nearest_rows(blocks, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    found = NearestRows(queries, count)
+    for block in blocks:
+        found.compare(block)
+    return found.places, found.cosines
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "parquet"])
+def test_the_nearest_texts_are_shown(
+    encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(vector_files, "BLOCK", 2)
+    monkeypatch.setattr(vector_reading, "BLOCK", 2)
+    embed(encoder, lines, out=tmp_path / f"x.{form}", vectors=VectorOptions(pooling="weighted"))
+    capsys.readouterr()
+    search(tmp_path / f"x.{form}", "bad", options=SearchOptions(top=5))
+    shown = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    vectors = load(encoder).embed(TEXTS, pooling="weighted")
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors @ vectors[1]
+    order = np.argsort(-cosines.round(5), kind="stable")[:5]
+    assert [text for *_, text in shown] == [TEXTS[place] for place in order]
+    assert [line for _, line, _ in shown] == [f"line {place + 1}" for place in order]
+    np.testing.assert_allclose([float(score) for score, *_ in shown], cosines[order], atol=1e-4)
+
+
+def test_blocks_make_no_difference() -> None:
+    rng = np.random.default_rng(0)
+    rows, wanted = rng.normal(size=(100, 8)), rng.normal(size=(3, 8))
+    rows[40] = rows[70] = wanted[1] * 2
+    rows[50] = 0
+    places, cosines = nearest_rows([rows], wanted, 10)
+    for cut in (np.array_split(rows, 9), [rows[:95], rows[95:95], rows[95:]], np.array_split(rows, 100)):
+        for one, other in zip((places, cosines), nearest_rows(cut, wanted, 10), strict=True):
+            np.testing.assert_array_equal(one, other)
+    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    plain = wanted / np.linalg.norm(wanted, axis=1, keepdims=True) @ units.T
+    np.testing.assert_array_equal(places, np.argsort(-plain.round(6), kind="stable")[:, :10])
+    np.testing.assert_allclose(cosines, np.take_along_axis(plain, places, axis=1), atol=1e-6)
+    assert places[1, :2].tolist() == [40, 70]
+    assert nearest_rows([rows], wanted, 1000)[0].shape == (3, 100)
+    with refusal("damaged-file", "7", "8"):
+        nearest_rows([rows[:, :7]], wanted, 10)
+    rows[50, 3] = np.nan
+    with refusal("not-finite", "50"):
+        nearest_rows(np.array_split(rows, 9), wanted, 10)
+
+
+def test_equal_vectors_come_in_the_order_of_the_file() -> None:
+    rows = np.tile(np.random.default_rng(0).normal(size=(1, 8)), (500, 1))
+    places, _ = nearest_rows(np.array_split(rows, 7), rows[:2], 20)
+    assert places.tolist() == [list(range(20))] * 2
+
+
+def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "model"
+    shutil.copytree(encoder, moved)
+    embed(moved, lines, out=tmp_path / "x.npy")
+    shutil.rmtree(moved)
+    with refusal("missing-file", "--model"):
+        search(tmp_path / "x.npy", "bad")
+    search(tmp_path / "x.npy", "bad", model=encoder)
+    with refusal("mismatched-base"):
+        search(tmp_path / "x.npy", "bad", model=run)
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2\ngood,bad\n")
+    embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "pairs.npy")
+    with refusal("wrong-number-of-texts", "3"):
+        search(tmp_path / "pairs.npy", "bad", "good", "bad")
+    with refusal("invalid-value", "--top"):
+        search(tmp_path / "x.npy", "bad", options=SearchOptions(top=0))
+    embed(encoder, lines, out=tmp_path / "y.npz", vectors=VectorOptions(layers="0,1"))
+    with refusal("wrong-format", "0,1"):
+        search(tmp_path / "y.npz", "bad")
+    (tmp_path / "x.rows.npz").unlink()
+    with refusal("missing-file", "x.rows.npz"):
+        search(tmp_path / "x.npy", "bad")
+    (tmp_path / "z.npz").write_bytes(b"no zip")
+    np.savez(tmp_path / "w.npz", vectors=np.zeros((2, 2)))
+    for name, refused in (
+        ("z.npz", ("damaged-file", "z.npz")),
+        ("w.npz", ("damaged-file", "w.npz")),
+        ("texts.txt", ("wrong-format", "texts.txt")),
+        ("n.npy", ("missing-file", "n.npy")),
+    ):
+        with refusal(*refused):
+            search(tmp_path / name, "bad")
+
+
+def test_vectors_and_texts_of_different_runs_are_refused(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    embed(encoder, lines, out=tmp_path / "x.npy")
+    np.save(tmp_path / "x.npy", np.load(tmp_path / "x.npy")[:5])
+    with refusal("damaged-file", "x.npy", "5", "7"):
+        search(tmp_path / "x.npy", "bad")
+
+
+@pytest.mark.parametrize("of", ["vectors", "texts"])
+def test_one_changed_byte_is_told(encoder: Path, lines: Path, tmp_path: Path, of: str) -> None:
+    path = tmp_path / "x.npz"
+    embed(encoder, lines, out=path)
+    (whole,) = vector_reading.open_vectors(path).blocks()
+    good = path.read_bytes()
+    place = good.index(whole[3].tobytes() if of == "vectors" else b"a good film")
+    path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+    with refusal("damaged-file", "x.npz", "32"):
+        search(path, "bad")
+
+
+def test_a_damaged_parquet_file_is_told(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    embed(encoder, lines, out=path)
+    good = path.read_bytes()
+    path.write_bytes(good[:4] + bytes(len(good) // 3) + good[4 + len(good) // 3 :])
+    with refusal("damaged-file", "x.parquet"):
+        search(path, "bad")
+
+
+def test_settings_that_are_not_there_or_not_known(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    embed(encoder, lines, out=tmp_path / "y.npz")
+    with np.load(tmp_path / "y.npz") as opened:
+        arrays = dict(opened)
+    arrays["settings"] = np.array(arrays["settings"].item().replace('"pooling"', '"pulling"'))
+    np.savez(tmp_path / "y.npz", **arrays)
+    with refusal("wrong-format", "y.npz"):
+        search(tmp_path / "y.npz", "bad")
+    np.savez(tmp_path / "x.npz", settings=np.array("{}"), lines=np.arange(2))
+    with refusal("damaged-file"):
+        search(tmp_path / "x.npz", "bad")
+
+
+def test_several_queries_files_of_them_and_vectors_give_the_same(
+    encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "QUERIES", 2)
+    path = tmp_path / "x.npz"
+    embed(encoder, lines, out=path)
+    queries = ["bad", "good plays", "film"]
+    found = osbert.search(path, queries, top=3)
+    assert [one.query for one in found] == [("bad",), ("good plays",), ("film",)]
+    by_vectors = osbert.search(path, osbert.load(encoder).embed(queries), top=3)
+    assert [one.nearest for one in by_vectors] == [one.nearest for one in found]
+    assert osbert.search(path, "bad", top=3) == found[:1]
+    few = osbert.search(path, "bad", above=0.9999)[0].nearest
+    assert [one.line for one in few] == [2, 6]
+    (tmp_path / "queries.csv").write_text("text,n\n" + "".join(f"{query},1\n" for query in queries))
+    capsys.readouterr()
+    search(path, file=tmp_path / "queries.csv", out=tmp_path / "hits.jsonl", options=SearchOptions(top=3))
+    assert "3 texts: 9 rows" in capsys.readouterr().out
+    hits = [json.loads(line) for line in (tmp_path / "hits.jsonl").read_text().splitlines()]
+    assert [(one["query_line"], one["query_text"], one["rank"], one["line"], one["text"]) for one in hits] == [
+        (place, query.query[0], rank, near.line, near.texts[0])
+        for place, query in enumerate(found, 2)
+        for rank, near in enumerate(query.nearest, 1)
+    ]
+    with refusal("unknown-output-format", "hits.txt"):
+        search(path, file=tmp_path / "queries.csv", out=tmp_path / "hits.txt")
+    with refusal("missing-option", "--file"):
+        search(path)
+    with refusal("damaged-file", "3", "16"):
+        osbert.search(path, np.ones((1, 3)))
+    with refusal("not-finite"):
+        osbert.search(path, np.full((1, 16), np.nan))
+
+
+def test_hybrid_search_finds_words(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    embed(encoder, lines, out=tmp_path / "x.npz")
+    (found,) = osbert.search(tmp_path / "x.npz", "Ärger", top=1, hybrid=True)
+    assert [one.line for one in found.nearest] == [3]
+    with refusal("options-exclude-each-other"):
+        osbert.search(tmp_path / "x.npz", np.ones((1, 16)), hybrid=True)
+
+
+def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
+    texts = ["a cat sat", "the dog sat on the cat", "", "a bird"]
+    words = [text.split() for text in texts]
+    mean = sum(map(len, words)) / 4
+    expected = []
+    for query in (["cat", "sat", "cat"], ["absent"]):
+        scores = [
+            sum(
+                math.log(1 + (4 - df + 0.5) / (df + 0.5)) * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * len(own) / mean))
+                for word in query
+                if (df := sum(word in other for other in words)) and (tf := own.count(word))
+            )
+            for own in words
+        ]
+        expected.append(sorted(((n, one) for n, one in enumerate(scores) if one), key=lambda pair: -pair[1])[:2])
+    found = bm25(texts, ["cat sat cat", "absent"], 2)
+    assert [[place for place, _ in one] for one in found] == [[place for place, _ in one] for one in expected]
+    np.testing.assert_allclose([one for _, one in found[0]], [one for _, one in expected[0]])
+
+
+def test_faiss_finds_what_the_comparison_of_all_finds(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    path = tmp_path / "x.npy"
+    embed(encoder, lines, out=path)
+    exact = osbert.search(path, ["bad", "film"], top=4)
+    for _ in range(2):  # the second time from the index beside the file
+        found = osbert.search(path, ["bad", "film"], top=4, backend="faiss")
+        assert [[one.line for one in query.nearest] for query in found] == [
+            [one.line for one in query.nearest] for query in exact
+        ]
+    written = index_path(path).stat().st_mtime_ns
+    lines.write_text("film\nbad\ngood\n")
+    embed(encoder, lines, out=path)
+    (found,) = osbert.search(path, "bad", top=1, backend="faiss")
+    assert found.nearest[0].line == 2 and index_path(path).stat().st_mtime_ns > written
+
+
+def test_a_backend_without_its_library_names_the_extra(
+    encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed(encoder, lines, out=tmp_path / "x.npz")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with refusal("missing-library", "osbert[faiss]"):
+        osbert.search(tmp_path / "x.npz", "bad", backend="faiss")
+    with refusal("invalid-value", "hnsw"):
+        osbert.search(tmp_path / "x.npz", "bad", backend="hnsw")

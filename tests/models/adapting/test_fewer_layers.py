@@ -1,0 +1,45 @@
+"""An encoder of some layers of another: their weights, and all else the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from osbert.models.adapting.fewer_layers import fewer_layers
+from osbert.models.architecture import Architecture
+
+SIZES = Architecture(layers=4, heads=2, width=16, vocabulary=20, length=16)
+
+
+def block(weights: dict[str, Tensor], layer: int) -> list[Tensor]:
+    return [weight for name, weight in weights.items() if name.startswith(f"blocks.{layer}.")]
+
+
+def test_layers_are_chosen_evenly_and_copied() -> None:
+    teacher = SIZES.build()
+    student = fewer_layers(teacher, 2)
+    theirs, own = teacher.state_dict(), student.state_dict()
+    assert student.architecture == dataclasses.replace(teacher.architecture, layers=2)
+    for layer, chosen in enumerate((0, 3)):
+        assert all(map(torch.equal, block(own, layer), block(theirs, chosen)))
+    assert all(torch.equal(own[name], theirs[name]) for name in own if not name.startswith("blocks."))
+    assert not {weight.data_ptr() for weight in own.values()} & {weight.data_ptr() for weight in theirs.values()}
+
+
+@pytest.mark.parametrize(("distinct", "expected"), [(1, 1), (2, 3)])
+def test_one_block_for_all_layers_stays_one(distinct: int, expected: int) -> None:
+    """Of blocks that some layers share, each layer gets its own copy."""
+    teacher = dataclasses.replace(SIZES, distinct=distinct).build()
+    student = fewer_layers(teacher, 3)
+    assert student.architecture.layers == 3
+    assert student.architecture.blocks == expected
+    assert torch.equal(block(student.state_dict(), 0)[0], block(teacher.state_dict(), 0)[0])
+
+
+@pytest.mark.parametrize("count", [0, 4, 5])
+def test_there_are_fewer_layers(count: int) -> None:
+    with pytest.raises(ValueError, match=str(count)):
+        fewer_layers(SIZES.build(), count)
