@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -64,6 +64,16 @@ class Explanation:
     def strongest(self, count: int = 5) -> list[WordWeight]:
         """Return the words of the largest weights, of either sign, the largest first."""
         return sorted(self.words, key=lambda word: -abs(word.weight))[:count]
+
+    def lines(self, most: int = 20) -> Iterator[str]:
+        """Yield the score, the words of the largest weights, and how far these can be trusted, as lines of text."""
+        about = f"{self.label} ({self.text})" if self.text else self.label
+        yield f"{about}: {self.score:+.3f}, {self.baseline_score:+.3f} without words ({self.baseline} baseline)"
+        for word in self.strongest(most):
+            yield f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"
+        if self.error is not None:
+            agreement = "" if self.agreement is None else f"; rank correlation with occlusion {self.agreement:.2f}"
+            yield f"  completeness error {self.error:.2%} at {self.points} points{agreement}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""

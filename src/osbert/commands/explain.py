@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -15,9 +15,6 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileOptions
 from osbert.terminal import counted, one_line
-
-if TYPE_CHECKING:
-    from osbert.analysis.explanation import Explanation
 
 
 def explain(
@@ -67,18 +64,7 @@ def explain(
         return tally
     found = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
     for one in found:
-        print_explanation(one)
+        print(*map(one_line, one.lines()), sep="\n")
     if not found:
         print("There is no answer to explain.")
     return {"explanations": [one.as_dict() for one in found]}
-
-
-def print_explanation(one: Explanation) -> None:
-    """Print the words of an explanation, those of the largest weights first, and how far they can be trusted."""
-    about = f"{one.label} ({one.text})" if one.text else one.label
-    print(one_line(f"{about}: {one.score:+.3f}, {one.baseline_score:+.3f} without words ({one.baseline} baseline)"))
-    for word in one.strongest(20):
-        print(one_line(f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"))
-    if one.error is not None:
-        agreement = "" if one.agreement is None else f"; rank correlation with occlusion {one.agreement:.2f}"
-        print(f"  completeness error {one.error:.2%} at {one.points} points{agreement}")
