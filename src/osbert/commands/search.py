@@ -58,15 +58,10 @@ def search(
     from osbert.runs.search import SearchRequest, search_file
     from osbert.runs.search import search as run
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None):
+    if bool(texts) == (file is not None) or (file is None) != (out is None) or (reading and not file):
         raise UserError(
-            'Give queries, as in osbert search VECTORS "a text", or a file: --file in.txt --out out.csv.',
+            'Give queries, as in osbert search VECTORS "a text", or a file, read as you say: --file in.csv --out out.csv.',
             code="missing-option",
-        )
-    if reading and not file:
-        raise UserError(
-            "Options for reading a file of queries do nothing without --file: leave them out.",
-            code="options-exclude-each-other",
         )
     request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
     with showing_progress("vectors") as watch:
