@@ -60,7 +60,7 @@ def search(
 
     if bool(texts) == (file is not None) or (file is None) != (out is None) or (reading and not file):
         raise UserError(
-            'Give queries, as in osbert search VECTORS "a text", or a file, read as you say: --file in.csv --out out.csv.',
+            'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.',
             code="missing-option",
         )
     request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
