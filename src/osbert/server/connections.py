@@ -158,7 +158,7 @@ class LingeringTransport:
         return self.lingers or self.wire.is_closing()
 
     def close(self) -> None:
-        """Close now, or end this side and close when the client does, or LINGER seconds after it can have the response."""
+        """Close now, or end this side and close when the client does, or LINGER seconds after the response."""
         if self.is_closing():
             return
         if not self.unfinished():
