@@ -127,14 +127,13 @@ class Sampling:
         most, parts = self.options.trees, files.parts()
         if parts:
             for part, paths in parts.items():
-                yield part, *draw(_trees(paths, problems), most, rng)
+                yield part, *draw(self._read(paths, problems), most, rng)
             return
-        drawn, read = draw(_trees(files.trees, problems), 2 * most, rng)
+        drawn, read = draw(self._read(files.trees, problems), 2 * most, rng)
         chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
         yield "select", [tree for place, tree in enumerate(drawn) if place in chosen], len(chosen)
         yield "score", [tree for place, tree in enumerate(drawn) if place not in chosen], read - len(chosen)
 
-
-def _trees(paths: Iterable[Path], problems: Problems) -> Iterator[Tree]:
-    for path in paths:
-        yield from read_trees(path, problems)
+    def _read(self, paths: Iterable[Path], problems: Problems) -> Iterator[Tree]:
+        for path in paths:
+            yield from read_trees(path, problems, encoding=self.reading.encoding)

@@ -161,9 +161,10 @@ class _AnalysisRun:
 
     def _reason(self, kind: type[Analysis]) -> str:
         """Return why an analysis does not apply."""
-        return (
-            "the model has no attention" if not self._attends and kind.needs_attention else f"there are no {kind.reads}"
-        )
+        if not self._attends and kind.needs_attention:
+            return "the model has no attention"
+        short = kind.reads == "texts" and self.samples["texts"].short
+        return f"there are no {kind.reads}" + (f" of {self.options.shortest} tokens or more" if short else "")
 
     @property
     def _again(self) -> str:
