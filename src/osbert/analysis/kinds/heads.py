@@ -39,7 +39,7 @@ DISTANT = (
     "Attention to [CLS] and [SEP] counts as distance, too: a head that rests there looks far without reading anything.",
 )
 BROAD = (
-    "From {low:.2f} nats, a head that looks at one token, to {high:.2f}; even attention would have {even:.2f}.",
+    "Heads have {low:.2f} to {high:.2f} nats; one that looks at one token has 0, even attention {even:.2f}.",
     "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
 )
 STRONG = 0.5
