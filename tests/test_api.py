@@ -22,6 +22,7 @@ osbert.compare
 osbert.distil
 osbert.embed
 osbert.evaluate
+osbert.explain
 osbert.export
 osbert.extend_tokenizer
 osbert.find_duplicates
@@ -47,13 +48,13 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder fill fine_tuned learner not_applied predict predict_encoded predict_records score "
-    "sentence_model states states_of",
+    Engine: "embed embedder explain explains fill fine_tuned learner not_applied predict predict_encoded "
+    "predict_records score sentence_model states states_of",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.states, FinetuneRun]
+SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.states, FinetuneRun]
 """What has an example besides the public names."""
 
 

@@ -1,6 +1,6 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import analyse, compare, embed, evaluate, export, load, predict
+from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -23,6 +23,7 @@ __all__ = [
     "distil",
     "embed",
     "evaluate",
+    "explain",
     "export",
     "extend_tokenizer",
     "find_duplicates",

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from osbert.runs.analyse.run import ModelAnalysis
     from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
+    from osbert.runs.explain import ExplanationTally
     from osbert.runs.predict.run import PredictionTally
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
-    with `.embed(texts)`, `.predict(texts)`, `.fill(text)` and `.states(text)`.
+    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
     recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:
@@ -166,6 +167,30 @@ def predict(
         opening=chosen.opening,
         watch=watch,
     )
+
+
+def explain(
+    run: str | Path, file: str | Path, *, out: str | Path, label: str = "", watch: Watch = ignore, **options: Any
+) -> ExplanationTally:
+    """Explain what a fine-tuned run predicts for every row of a file, into the folder `out`; return counts.
+
+    rows.csv has the five strongest words of each row, words.json and report.html those that drive each label. `label`:
+    explain its score instead of what is predicted. `options`: those of `osbert explain`, such as points, baseline,
+    check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
+    ExplanationProgress (osbert.runs.explain). For texts that are no file: `load(run).explain`. Raises
+    osbert.errors.UserError with every row that cannot be used, before the work.
+
+    >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)
+    >>> counts.rows == counts.explanations, counts.words["neg"]["for"][0].word in ("bad", "poor")
+    (True, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.explain import ExplanationKeywords, explain_file
+
+    chosen = recipe.settings(ExplanationKeywords, options)
+    folder = locate(run, watch=watch).path
+    return explain_file(folder, Path(file), out=Path(out), label=label, options=chosen, watch=watch)
 
 
 def embed(

@@ -13,6 +13,9 @@ from typing import Any, overload
 import numpy as np
 
 from osbert import recipe
+from osbert.analysis.explanation import Explanation
+from osbert.analysis.interpolation import can_be_weighed
+from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
@@ -20,6 +23,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
+from osbert.inference.explain import explain_masks, explain_records
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.text_windows import Text, samples, windows
@@ -75,6 +79,12 @@ class Engine:
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
             code="unsupported-model",
         )
+
+    @property
+    def explains(self) -> bool:
+        """Return whether `explain` answers: it needs torch's model, and a task that says what predictions rest on."""
+        known = self.masks is not None or (self.task is not None and type(self.task).explained is not Task.explained)
+        return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
     @overload
     def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
@@ -232,6 +242,30 @@ class Engine:
             )
         [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
         return fillings
+
+    def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
+        """Return why the model says what it says of a text, or of a pair: each word with its weight in the score.
+
+        One explanation for each thing that is said: a label, a number, a choice, an answer; of several labels, entities
+        or [MASK]s one each. `label`: explain the score of this label, or piece, instead of what is predicted.
+        `options`: the fields of AttributionOptions, which are those of `osbert explain`: method, baseline, points,
+        tolerance and check. Raises UserError where the model is exported or reads no word vectors.
+
+        >>> import osbert
+        >>> model = osbert.load("run")
+        >>> [explanation] = model.explain("the poor film", baseline="pad")
+        >>> [word] = explanation.strongest(1)
+        >>> explanation.label, word.word, (word.start, word.end)
+        ('neg', 'poor', (4, 8))
+        """
+        chosen = recipe.settings(AttributionOptions, options)
+        [sample] = samples([text], "explain")
+        if not any(part.strip() for part in sample):
+            raise UserError("The text is empty: there is nothing to explain.", code="empty-text")
+        if self.task is None and len(sample) == 1:
+            return explain_masks(self, sample[0], chosen, piece=label)
+        [(_, found)] = explain_records(self, [self.fine_tuned.record_of(sample)], chosen, label=label)
+        return found
 
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
         """Return the states (n, D) of the n tokens of a text, or of a pair, specials included.

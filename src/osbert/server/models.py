@@ -24,6 +24,8 @@ PRETRAINED = Edge(kind="pretraining", call="fill-mask")
 """How one with a masked-LM head is served."""
 EMBED = "embed"
 """The call that every model answers."""
+EXPLAIN = "explain"
+"""The call that models answer whose predictions can be explained."""
 ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 """The call that reads an annotation tool's records, and the calls of the models that answer it."""
 
@@ -108,6 +110,8 @@ class ServerModel:
 
     def answers(self, call: str) -> bool:
         """Return whether a call can be answered by it."""
+        if call == EXPLAIN:
+            return self.engine.explains
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from osbert.data.example import Example
+from osbert.errors import UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.tasks.explained import ExplainedScore
 
 if TYPE_CHECKING:
     from osbert.tasks.record import Prediction, Record
@@ -110,6 +113,16 @@ class Edges:
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return a prediction as the fields of an answer over HTTP: by default the attributes that `edge` names."""
         return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the scores that a prediction for a record's `examples` rests on, which attributions then explain.
+
+        `label`: explain its score, instead of what was predicted. Raises UserError if there is none of that name, or
+        the kind declares no scores.
+        """
+        raise UserError(f"Predictions of the kind {type(self).__name__} cannot be explained.", code="unsupported-model")
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:

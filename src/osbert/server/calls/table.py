@@ -9,10 +9,12 @@ from osbert.server.calls.annotate import AnnotateCall
 from osbert.server.calls.answer import AnswerCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
+from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.own import OwnCall
 from osbert.server.calls.predict import PredictCall
 from osbert.server.calls.tag import TagCall
+from osbert.server.models import EXPLAIN
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {
@@ -21,6 +23,7 @@ CALLS: Mapping[str, Call] = {
     "fill-mask": FillCall(),
     "answer": AnswerCall(),
     "tag": TagCall(),
+    EXPLAIN: ExplainCall(),
     "annotate": AnnotateCall(),
 }
 """osbert's own calls."""

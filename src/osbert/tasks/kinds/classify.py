@@ -19,6 +19,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
+from osbert.tasks.explained import ExplainedScore, contrast, require_label
 from osbert.tasks.record import OF_LABEL, Probability
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
@@ -161,6 +162,14 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the logit of the predicted label, or of `label`, minus the mean of the others."""
+        chosen = require_label(label or prediction.value, self.labels)
+        weights = contrast(self.labels.index(chosen), len(self.labels))
+        return [ExplainedScore(label=chosen, weights=self.shared(weights, examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").

@@ -16,10 +16,15 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
 from osbert.tasks.edges import Edge
+from osbert.tasks.explained import ExplainedScore, require_label
 from osbert.tasks.tables.orders import OrdersTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+
+
+NUMBER = "number"
+"""What an explanation calls the score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +110,14 @@ class Regress(OrdersTask):
     ) -> Prediction:
         """Return the number in the user's unit, the mean over a record's windows; of both orders the sum."""
         return Prediction(value=self.center + self.scale * float(self.joined(outputs)))
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the number, in the user's unit, without the mean of the training numbers."""
+        if label:
+            require_label(label, [NUMBER])
+        return [ExplainedScore(label=NUMBER, weights=self.shared(np.array([self.scale]), examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.

@@ -14,6 +14,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.tasks import Record
+from osbert.tasks.explained import Weights
 from osbert.tasks.tables.texts import TextTask
 
 
@@ -57,3 +58,7 @@ class OrdersTask(TextTask):
     def joined(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
+
+    def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
+        """Return the weights (K,) of joined outputs as those of each sequence's own."""
+        return [weights if self.both_orders else weights / len(examples)] * len(examples)

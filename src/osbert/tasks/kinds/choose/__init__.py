@@ -19,6 +19,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
+from osbert.tasks.explained import ExplainedScore, contrast, require_label
 from osbert.tasks.kinds.choose.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
 from osbert.tasks.kinds.choose.labels import ChoiceLabel, counting_of
 from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, Counting, names
@@ -207,6 +208,15 @@ class Choose(TemperedTask, CutTask):
             choices=record.texts[1:],
             probabilities=dict(zip(called, shares.tolist())),
         )
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the score of the predicted choice, or of that of the name `label`, minus the mean of the others."""
+        called = _names(record, self.first)
+        chosen = called.index(require_label(label or prediction.value, called))
+        weights = [np.array([weight]) for weight in contrast(chosen, len(called))]
+        return [ExplainedScore(label=called[chosen], text=record.texts[1 + chosen], weights=weights)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy."""

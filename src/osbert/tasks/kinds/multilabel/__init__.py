@@ -21,6 +21,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge
+from osbert.tasks.explained import ExplainedScore, require_label
 from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, joined, nested_labels
 from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_outcome
@@ -240,6 +241,15 @@ class Multilabel(WeightedTask):
         shares = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
         made = LabelsPrediction(value=(), probabilities=dict(zip(self.labels, shares.tolist())))
         return made.decided(self.decisive)
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the logits of the given labels, of the likeliest where none was given, or that of `label`."""
+        chosen = [require_label(label, self.labels)] if label else list(prediction.value)
+        chosen = chosen or [max(self.labels, key=prediction.probabilities.__getitem__)]
+        rows = [np.eye(len(self.labels))[self.labels.index(one)] / len(examples) for one in chosen]
+        return [ExplainedScore(label=one, weights=[row] * len(examples)) for one, row in zip(chosen, rows)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""

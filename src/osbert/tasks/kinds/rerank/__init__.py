@@ -20,6 +20,7 @@ from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, Field
+from osbert.tasks.explained import ExplainedScore, require_label
 from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, documents_of, record_of
 from osbert.tasks.kinds.rerank.inputs import inputs_by_query
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
@@ -31,6 +32,8 @@ from osbert.tasks.tables.cut import CutTask
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
+RELEVANCE = "relevance"
+"""What an explanation calls the score."""
 RANKS = 5
 """Most ranks of relevant candidates that a report lists."""
 
@@ -249,6 +252,16 @@ class Rerank(CutTask):
         """Return the candidates with their scores and ranks."""
         scores = [float(output[0]) for output in outputs]
         return ranking(scores, record.texts[1:], [example.truncated for example in examples])
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the score of the first document of the ranking."""
+        assert isinstance(prediction, Ranking)
+        first = prediction.ranked[0]
+        require_label(label or RELEVANCE, [RELEVANCE])
+        weights = [np.array([float(place == first.index)]) for place in range(len(examples))]
+        return [ExplainedScore(label=RELEVANCE, text=first.document, weights=weights)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the means of nDCG, MRR and average precision over the queries that have a relevant candidate.

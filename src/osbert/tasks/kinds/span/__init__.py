@@ -20,8 +20,9 @@ from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
+from osbert.tasks.explained import ExplainedScore
 from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
-from osbert.tasks.kinds.span.decoding import Decoder
+from osbert.tasks.kinds.span.decoding import Decoder, answer_score
 from osbert.tasks.kinds.span.files import questions, read_json
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.scores import Scores
@@ -280,6 +281,13 @@ class Span(TableTask):
         )
         windows = [example for example in examples if isinstance(example, QuestionWindow)]
         return decoder.answer(record.texts[1], windows, outputs)
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the score of the answer: the logits of its start and its end; without one, of none at all."""
+        assert isinstance(prediction, AnswerPrediction)
+        return [answer_score(prediction.chosen, examples, label)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return exact match and F1; where there may be no answer, of both kinds, and at other thresholds.

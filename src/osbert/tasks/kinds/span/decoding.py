@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import Example
+from osbert.tasks.explained import ExplainedScore, require_label
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.tasks.kinds.span.windows import QuestionWindow
 
 Scores = NDArray[np.floating]
+ANSWER, NO_ANSWER = "answer", "no answer"
+"""What an explanation calls the scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,28 @@ class Decoder:
         if len(scores) <= self.most:
             return np.arange(len(scores))
         return np.argpartition(-scores, self.most - 1)[: self.most]
+
+
+def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: str = "") -> ExplainedScore:
+    """Return the score of an answer: its start's logit, plus its end's, in the window in which it starts.
+
+    That there is none has the score of the first tokens, the mean over the windows. Raises UserError if `label` is
+    neither "" nor the label of that.
+    """
+    name = ANSWER if chosen.start >= 0 else NO_ANSWER
+    require_label(label or name, [name])
+    weights = [np.zeros((len(example), 2)) for example in examples]
+    for example, own in zip(examples, weights):
+        assert isinstance(example, QuestionWindow)
+        if chosen.start < 0:
+            own[0] = 1 / len(examples)
+            continue
+        starts = np.flatnonzero((example.starts == chosen.start) & example.owned)
+        ends = np.flatnonzero(example.ends == chosen.end)
+        if len(starts) and len(ends):
+            own[example.first + starts[0], 0] = own[example.first + ends[-1], 1] = 1.0
+            break
+    return ExplainedScore(label=name, text=chosen.text, weights=weights)
 
 
 def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:

@@ -28,7 +28,8 @@ from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_nam
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.kinds.tag.decoding import found_entity, uncut, word_scores
+from osbert.tasks.explained import ExplainedScore, contrast, require_label
+from osbert.tasks.kinds.tag.decoding import entity_weights, found_entity, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.outcomes import entities_outcome
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, passages
@@ -293,6 +294,22 @@ class Tag(Task):
 
         chain = Chain(**{name: np.array(part) for name, part in learnt.items()}) if learnt else self._chain()
         return partial(self._decoded, chain)
+
+    def explained(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the score of each entity, or of those of the type `label`: of its words' labels over the others."""
+        assert isinstance(prediction, EntityPrediction)
+        if label:
+            require_label(label, self.types)
+        found = []
+        for span, one in zip(prediction.value, prediction.found):
+            if label in ("", span.type):
+                tags = write_tags([EntitySpan(0, span.end - span.start, span.type)], span.end - span.start, self.scheme)
+                rows = np.stack([contrast(self.labels.index(tag), len(self.labels)) for tag in tags])
+                weights = entity_weights(span, rows, examples, overlap=self.overlap, first=self.pieces == "first")
+                found.append(ExplainedScore(label=span.type, text=one["text"], weights=weights))
+        return found
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""

@@ -26,17 +26,44 @@ def word_scores(
     `overlap` and `pieces`: as in the settings of the task. With "all" the log-probabilities of a word's pieces are
     averaged.
     """
-    sizes = [int(np.count_nonzero(~example.special)) for example in examples]
-    begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
-    count = step(sizes[0], overlap) * (len(sizes) - 1) + sizes[-1]
-    parts = windows(count, room=max(sizes[0], 1), overlap=overlap)
-    tokens = [slice(begin + part.first - part.start, begin + part.last - part.start) for part in parts]
+    tokens = _counted(examples, overlap)
     scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
     begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
     if pieces == "first" or not len(begins):
         return scores[begins]
     sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
     return sums / np.diff(begins, append=len(scores))[:, None]
+
+
+def _counted(examples: Sequence[Example], overlap: int) -> list[slice]:
+    """Return the tokens of each window that count there."""
+    sizes = [int(np.count_nonzero(~example.special)) for example in examples]
+    begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
+    count = step(sizes[0], overlap) * (len(sizes) - 1) + sizes[-1]
+    parts = windows(count, room=max(sizes[0], 1), overlap=overlap)
+    return [slice(begin + part.first - part.start, begin + part.last - part.start) for part in parts]
+
+
+def entity_weights(
+    span: EntitySpan, labels: NDArray[np.floating], examples: Sequence[Example], *, overlap: int, first: bool
+) -> list[NDArray[np.float64]]:
+    """Return weights (n, K) for each window whose sum with the outputs is the score of an entity.
+
+    `labels` (words, K): the weights of each of its words' outputs, which are those of the word's first piece, or with
+    `first` false the mean of all its pieces.
+    """
+    weights = [np.zeros((len(example), labels.shape[1])) for example in examples]
+    begun = 0
+    for example, token, own in zip(examples, _counted(examples, overlap), weights):
+        begins = example.words[token]
+        numbers = begun + np.cumsum(begins) - 1 - span.start  # the entity's word that each piece is of
+        inside = (numbers >= 0) & (numbers < len(labels)) & (begins | (not first))
+        own[token][inside] = labels[numbers[inside]]
+        begun += int(begins.sum())
+    if not first:
+        pieces = sum(np.count_nonzero(own.any(axis=1)) for own in weights)
+        weights = [own * (len(labels) / max(pieces, 1)) for own in weights]
+    return weights
 
 
 def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:

@@ -1,0 +1,83 @@
+"""Integrated gradients: how much each token moves a score from that of the baseline to its own.
+
+Sundararajan, Taly and Yan 2017, equation 1: the weight of a token is the integral, along the straight line from the
+baseline x' to the text x, of the score's derivative in the direction of that token. The weights sum to F(x) - F(x').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.interpolation import Interpolation
+
+MOST_POINTS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribution:
+    """The weights (n,) of the tokens of a group of sequences, which make one score together.
+
+    `score`, `baseline`: F(x) and F(x'). `points`: at how many points gradients were taken.
+    """
+
+    score: float
+    baseline: float
+    weights: Sequence[NDArray[np.float64]] = ()
+    points: int = 0
+
+    @property
+    def error(self) -> float:
+        """Return the completeness error, |sum of weights - (F(x) - F(x'))| / |F(x) - F(x')|."""
+        change = self.score - self.baseline
+        return abs(sum(float(one.sum()) for one in self.weights) - change) / max(abs(change), 1e-9)
+
+
+def attribute(
+    line: Interpolation, groups: Sequence[range], *, points: int, tolerance: float = np.inf
+) -> list[Attribution]:
+    """Return the weights of each group of sequences of a line.
+
+    Where the completeness error is above `tolerance`, the points are doubled, up to MOST_POINTS.
+    """
+    ends = end_points(line, groups)
+    found: dict[int, Attribution] = {}
+    rough = list(range(len(groups)))
+    while rough:
+        chosen = [place for group in rough for place in groups[group]]
+        weights = dict(zip(chosen, _integrals(line, chosen, points)))
+        for group in rough:
+            own = [weights[place] for place in groups[group]]
+            found[group] = replace(ends[group], weights=own, points=points)
+        points *= 2
+        rough = [group for group in rough if found[group].error > tolerance and points <= MOST_POINTS]
+    return [found[group] for group in range(len(groups))]
+
+
+def end_points(line: Interpolation, groups: Sequence[range]) -> list[Attribution]:
+    """Return the scores of each group of sequences and of its baseline, without weights."""
+    places = range(len(line.examples))
+    scores, baselines = (line.scores([line.at(place, part) for place in places]) for part in (1.0, 0.0))
+    sums = [(float(scores[group].sum()), float(baselines[group].sum())) for group in groups]
+    return [Attribution(score=score, baseline=baseline) for score, baseline in sums]
+
+
+def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return places in (0, 1) and their weights, for integrals from 0 to 1: exact for polynomials below 2 * points.
+
+    >>> places, weights = gauss_legendre(3)
+    >>> round(float(weights @ places**5), 12)
+    0.166666666667
+    """
+    places, weights = np.polynomial.legendre.leggauss(points)
+    return (places + 1) / 2, weights / 2
+
+
+def _integrals(line: Interpolation, places: Sequence[int], points: int) -> list[NDArray[np.float64]]:
+    """Return the integral of the slopes (n,) of each of some sequences."""
+    parts, weights = gauss_legendre(points)
+    slopes = line.slopes([line.at(place, part) for place in places for part in parts.tolist()])
+    return [weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)]

@@ -1,0 +1,235 @@
+"""Explanations: the words of a record with their weights in a score, and how far these can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert.analysis.attribution import attribute, end_points
+from osbert.analysis.interpolation import BatchScore, Interpolation, require_table
+from osbert.analysis.occlusion import occlusion
+from osbert.analysis.settings import AttributionOptions, Baseline
+from osbert.analysis.words import TextWord, TokenWords
+from osbert.data.batch import Batch
+from osbert.data.example import Example
+from osbert.errors import UserError
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.text.file_tokenizer import AnyTokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordWeight:
+    """A word: the characters `start` to `end` of text number `text`, from 0, of what was given.
+
+    `weight`: how much of the score it brings about, above 0 for it and below 0 against it. `occlusion`: what the score
+    loses without the word, None if that was not computed.
+    """
+
+    word: str
+    start: int
+    end: int
+    weight: float
+    occlusion: float | None = None
+    text: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The words of a record by their weights in one score.
+
+    `label`: what the score is of. `text`: the answer, choice, entity or piece that has it, "" where the label says all.
+    `score`, `baseline_score`: of the record, and without any word. `words`: in their order. `error`: the completeness
+    error of gradients, |sum of weights - (score - baseline_score)| / |score - baseline_score|, None of occlusion.
+    `agreement`: the rank correlation (Spearman) of gradients and occlusion over the words, None where it is not known.
+    `points`: of the integral, 0 for occlusion. `baseline`: what stood for a missing word.
+    """
+
+    label: str
+    text: str
+    score: float
+    baseline_score: float
+    words: tuple[WordWeight, ...]
+    error: float | None
+    agreement: float | None
+    points: int
+    baseline: str
+
+    def strongest(self, count: int = 5) -> list[WordWeight]:
+        """Return the words of the largest weights, of either sign, the largest first."""
+        return sorted(self.words, key=lambda word: -abs(word.weight))[:count]
+
+    def lines(self, most: int = 20) -> Iterator[str]:
+        """Yield the score, the words of the largest weights, and how far these can be trusted, as lines of text."""
+        about = f"{self.label} ({self.text})" if self.text else self.label
+        yield f"{about}: {self.score:+.3f}, {self.baseline_score:+.3f} without words ({self.baseline} baseline)"
+        for word in self.strongest(most):
+            yield f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"
+        if self.error is not None:
+            agreement = "" if self.agreement is None else f"; rank correlation with occlusion {self.agreement:.2f}"
+            yield f"  completeness error {self.error:.2%} at {self.points} points{agreement}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRecord:
+    """What is explained: a score of a record's `texts`, as the `examples` that the model reads, with their words."""
+
+    label: str
+    texts: Sequence[str]
+    examples: Sequence[Example]
+    words: TokenWords
+    text: str = ""
+
+
+def explain(
+    learner: Learner,
+    records: Sequence[ScoredRecord],
+    score: BatchScore,
+    options: AttributionOptions,
+    tokenizer: AnyTokenizer,
+) -> list[Explanation]:
+    """Return the explanation of each record's score; `score` is that of the examples of all records, in their order.
+
+    Raises UserError if the model reads no word vectors, if the tokenizer lacks the piece of the baseline, and at
+    options that there cannot be.
+    """
+    options.require_possible()
+    groups: list[range] = []
+    for one in records:
+        begin = groups[-1].stop if groups else 0
+        groups.append(range(begin, begin + len(one.examples)))
+    tokens = [own for one in records for own in one.words.tokens]
+    name, vector = baseline_vector(learner, tokenizer, options.baseline)
+    line = Interpolation(
+        learner=learner,
+        examples=[example for one in records for example in one.examples],
+        score=score,
+        baseline=vector,
+        fixed=[own < 0 for own in tokens],
+    )
+    by_gradients = options.method == "gradients"
+    if by_gradients:
+        found = attribute(line, groups, points=options.points, tolerance=options.tolerance)
+    else:
+        found = end_points(line, groups)
+    drops: Sequence[NDArray[np.float64] | None] = [None] * len(records)
+    if options.check or not by_gradients:
+        drops = occlusion(line, groups, tokens, [len(one.words.words) for one in records])
+    explained = []
+    for one, group, own, drop in zip(records, groups, found, drops):
+        count = len(one.words.words)
+        sums = [_by_word(tokens[place], row, count) for place, row in zip(group, own.weights)]
+        weights = np.sum(sums, axis=0) if by_gradients or drop is None else drop
+        explained.append(
+            Explanation(
+                label=one.label,
+                text=one.text,
+                score=own.score,
+                baseline_score=own.baseline,
+                words=_weighted(one, weights, drop),
+                error=own.error if by_gradients else None,
+                agreement=rank_correlation(weights, drop) if by_gradients and drop is not None else None,
+                points=own.points,
+                baseline=name,
+            )
+        )
+    return explained
+
+
+def baseline_vector(learner: Learner, tokenizer: AnyTokenizer, baseline: Baseline) -> tuple[str, Tensor]:
+    """Return the vector (D',) of a missing word, and what it is: mask, pad or zero."""
+    table = require_table(learner)
+    for name in ("mask", "pad") if baseline == "auto" else (baseline,):
+        if name == "zero":
+            break
+        try:
+            index = getattr(tokenizer, name)
+        except UserError:
+            if baseline != "auto":
+                raise
+            continue
+        with torch.no_grad():
+            return name, table(torch.tensor([index], device=table.weight.device))[0]
+    return "zero", torch.zeros_like(table.weight[0])
+
+
+def rank_correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float | None:
+    """Return Spearman's correlation of two columns (n,), None for under three rows and where one is constant."""
+    from scipy.stats import rankdata
+
+    if len(first) < 3 or not (np.ptp(first) and np.ptp(second)):
+        return None
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+
+
+class OutputScore:
+    """The weighted sums of the outputs of a head: `weights` for each example, (K,) or (n, K)."""
+
+    def __init__(self, learner: Learner, name: str, weights: Sequence[NDArray[np.floating]]) -> None:
+        """Take the head of that name."""
+        self.learner = learner
+        self.head = learner.heads[name]
+        self.weights = weights
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the score (B,) of each sequence of a batch, whose `records` are numbers of examples."""
+        per_token = self.head.per_token
+        read = None if per_token else self.learner.backbone.readable(batch)
+        outputs = self.head.outputs(self.learner.states(batch, read), batch)
+        rows = [self.weights[place] for place in batch.records.tolist()]
+        weights = torch.from_numpy(np.concatenate(rows) if per_token else np.stack(rows)).to(outputs)
+        sums = (outputs * weights).sum(dim=1)  # (N,) or (B,)
+        return torch.stack([own.sum() for own in sums.split(list(batch.lengths))]) if per_token else sums
+
+
+class MaskScore:
+    """The log-odds of a piece at a mask: `tokens` and `pieces` for each example. For a model of masked pieces."""
+
+    def __init__(
+        self, learner: Learner, head: MaskedLanguageHead, tokens: Sequence[int], pieces: Sequence[int]
+    ) -> None:
+        """Take the head of the masked-LM."""
+        self.learner = learner
+        self.head = head
+        self.tokens = tokens
+        self.pieces = pieces
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return log(p / (1 - p)) (B,) of the piece for each sequence of a batch."""
+        places = batch.records.tolist()
+        masks = batch.starts + torch.tensor([self.tokens[place] for place in places], device=batch.starts.device)
+        pieces = torch.tensor([[self.pieces[place]] for place in places], device=batch.starts.device)  # (B, 1)
+        scores = self.head.scores(self.learner.backbone(batch).hidden[masks]).float()  # (B, V)
+        others = scores.scatter(1, pieces, -torch.inf)
+        return scores.gather(1, pieces)[:, 0] - others.logsumexp(dim=1)
+
+
+def _by_word(tokens: NDArray[np.integer], weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return the sum (W,) of the weights (n,) of each word's tokens."""
+    sums = np.zeros(count)
+    np.add.at(sums, tokens[tokens >= 0], weights[tokens >= 0])
+    return sums
+
+
+def _weighted(
+    record: ScoredRecord, weights: NDArray[np.float64], drops: NDArray[np.float64] | None
+) -> tuple[WordWeight, ...]:
+    without: list[float | None] = [None] * len(weights) if drops is None else [*drops.tolist()]
+    return tuple(
+        _word(record, word, weight, drop) for word, weight, drop in zip(record.words.words, weights.tolist(), without)
+    )
+
+
+def _word(record: ScoredRecord, word: TextWord, weight: float, drop: float | None) -> WordWeight:
+    said = record.texts[word.text][word.start : word.end]
+    return WordWeight(word=said, start=word.start, end=word.end, weight=weight, occlusion=drop, text=word.text)

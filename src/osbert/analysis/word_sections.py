@@ -1,0 +1,77 @@
+"""Words by their weights: texts whose words are coloured, and tables of the words that drive each label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from statistics import median
+from typing import TYPE_CHECKING
+
+from osbert.analysis.word_totals import LEAST, WordTotal, WordTotals
+from osbert.reports.page import Section, paragraph, table
+
+if TYPE_CHECKING:
+    from osbert.analysis.explanation import Explanation
+
+SHADES = 4
+"""How many strengths of the two colours there are."""
+STYLE = ".weighed { white-space: pre-wrap; unicode-bidi: isolate; line-height: 1.8; }\n" + "".join(
+    f".weighed .{name}{shade} {{ background: color-mix(in srgb, var({colour}) {15 * shade}%, transparent); {extra} }}\n"
+    for name, colour, extra in (("for", "--c0", ""), ("against", "--c1", "text-decoration: underline dotted;"))
+    for shade in range(1, SHADES + 1)
+)
+SAID = (
+    "A word's weight is what it adds to the score of the answer, against the same text without any word: the logit of "
+    "the label above the mean of the others, or the predicted number."
+)
+CAUTION = (
+    "Weights say what this model has used, not what is true or what would change its mind best; words that only count "
+    "together share their weight."
+)
+
+
+def weighed_text(explanation: Explanation, text: str, number: int = 0) -> str:
+    """Return text number `number` of an explanation, its words coloured by their weights, with these as titles."""
+    most = max((abs(word.weight) for word in explanation.words), default=0.0) or 1.0
+    parts, end = [], 0
+    for word in (one for one in explanation.words if one.text == number):
+        shade = round(SHADES * abs(word.weight) / most)
+        name = f"{'for' if word.weight > 0 else 'against'}{shade}"
+        shown = escape(text[word.start : word.end])
+        marked = f'<span class="{name}" title="{word.weight:+.3f}">{shown}</span>' if shade else shown
+        parts += [escape(text[end : word.start]), marked]
+        end = word.end
+    return f'<p class="weighed">{"".join(parts)}{escape(text[end:])}</p>'
+
+
+def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequence[str], int]]) -> Iterator[Section]:
+    """Yield how far weights can be trusted, the words of each label, and examples (explanation, texts, line)."""
+    yield Section(heading="Trust", parts=[paragraph(SAID), table(trust(totals)), paragraph(CAUTION)])
+    head = ("word", "explanations", "mean weight", "95% interval", "line", "example")
+    for label, count in totals.counts.items():
+        parts = [paragraph(f"{count:,} explanations of {label}; words in {LEAST} of them or more.")]
+        for against, heading in ((False, "for it"), (True, "against it")):
+            if found := totals.strongest(label, against=against):
+                parts += [paragraph(f"Words {heading}:"), table(map(_row, found), head=head)]
+        for explanation, texts, line in examples:
+            if explanation.label == label:
+                parts.append(paragraph(f"line {line}, score {explanation.score:+.3f} {explanation.text}"))
+                parts += [weighed_text(explanation, text, number) for number, text in enumerate(texts)]
+        yield Section(heading=f"Words of {label}", parts=parts, style=STYLE)
+
+
+def trust(totals: WordTotals) -> list[tuple[str, str]]:
+    """Return the completeness error and the agreement of gradients with occlusion, in words."""
+    rows = [("explanations", f"{sum(totals.counts.values()):,}")]
+    if totals.errors:
+        small = sum(error <= 0.02 for error in totals.errors) / len(totals.errors)
+        rows.append(("completeness error", f"median {median(totals.errors):.2%}; {small:.0%} of them at most 2%"))
+    if totals.agreements:
+        found = f"median {median(totals.agreements):.2f} over {len(totals.agreements):,} explanations"
+        rows.append(("rank correlation with occlusion", found))
+    return rows
+
+
+def _row(one: WordTotal) -> tuple[str, ...]:
+    bounds = f"{one.low:+.3f} to {one.high:+.3f}"
+    return (one.word, f"{one.count:,}", f"{one.mean:+.3f}", bounds, f"{one.line:,}", one.example)

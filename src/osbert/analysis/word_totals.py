@@ -1,0 +1,104 @@
+"""The words that drive each label: the weights of a word over many explanations, with intervals and an example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from osbert.analysis.explanation import Explanation
+
+LEAST = 3
+"""Explanations that a word must be in to be listed."""
+AROUND = 40
+"""Characters of the example before and behind the word."""
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
+"""Student's t for 95% intervals with 1, 2, ... degrees of freedom; 1.96 beyond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTotal:
+    """A word in the explanations of one label.
+
+    `count`: explanations with it. `mean`: of its weights, each the sum within one explanation; `low`, `high`: the 95%
+    interval of that mean. `line`, `example`: where its weight is largest, and the text around it there.
+    """
+
+    word: str
+    count: int
+    mean: float
+    low: float
+    high: float
+    line: int
+    example: str
+
+
+@dataclass
+class _Sums:
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    largest: float = -1.0
+    line: int = 0
+    example: str = ""
+
+    def over(self, word: str) -> WordTotal:
+        mean = self.total / self.count
+        spread = max(self.squares / self.count - mean * mean, 0.0) * self.count / max(self.count - 1, 1)
+        t = T95[self.count - 2] if self.count - 2 < len(T95) else 1.96
+        half = t * math.sqrt(spread / self.count)
+        return WordTotal(
+            word=word,
+            count=self.count,
+            mean=mean,
+            low=mean - half,
+            high=mean + half,
+            line=self.line,
+            example=self.example,
+        )
+
+
+@dataclass
+class WordTotals:
+    """What many explanations say together. Capital and small letters of a word count as one.
+
+    Memory is that of the different words, not of the texts. `counts`: explanations by label.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    errors: list[float] = field(default_factory=list)
+    agreements: list[float] = field(default_factory=list)
+    _sums: dict[str, dict[str, _Sums]] = field(default_factory=dict)
+
+    def add(self, explanation: Explanation, texts: Sequence[str], line: int) -> None:
+        """Count the words of an explanation of texts, which stand in a line of a file."""
+        label = explanation.label
+        self.counts[label] = self.counts.get(label, 0) + 1
+        self.errors += [] if explanation.error is None else [explanation.error]
+        self.agreements += [] if explanation.agreement is None else [explanation.agreement]
+        weights: dict[str, float] = {}
+        for word in explanation.words:
+            weights[word.word.casefold()] = weights.get(word.word.casefold(), 0.0) + word.weight
+        places = {word.word.casefold(): word for word in explanation.words}
+        sums = self._sums.setdefault(label, {})
+        for called, weight in weights.items():
+            own = sums.setdefault(called, _Sums())
+            own.count += 1
+            own.total += weight
+            own.squares += weight * weight
+            if abs(weight) > own.largest:
+                word = places[called]
+                around = texts[word.text][max(word.start - AROUND, 0) : word.end + AROUND]
+                own.largest, own.line, own.example = abs(weight), line, around
+
+    def strongest(self, label: str, count: int = 15, *, against: bool = False) -> list[WordTotal]:
+        """Return the words that speak most for a label, or against it, those of the surest weight first.
+
+        That is the end of the interval that is nearer to 0. Words of which it is on the other side are left out.
+        """
+        totals = [own.over(word) for word, own in self._sums.get(label, {}).items() if own.count >= LEAST]
+        if against:
+            return sorted((one for one in totals if one.high < 0), key=lambda one: one.high)[:count]
+        return sorted((one for one in totals if one.low > 0), key=lambda one: -one.low)[:count]

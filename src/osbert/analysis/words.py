@@ -1,0 +1,162 @@
+"""Which word of which text each token of a sequence is of.
+
+A task lays a record out as ever, by a tokenizer that gives numbers in place of ids: so each token of a sequence says
+which piece it is, whatever was cut, windowed or repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Integers
+from osbert.data.pack import Packer
+from osbert.tasks import Record, Task
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.split import Range, ranges
+from osbert.text.tokenizer import Encoding
+
+
+class TextWord(NamedTuple):
+    """The characters `start` to `end` of text number `text` of a record."""
+
+    text: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenWords:
+    """The words that a record's sequences hold, in their order; for each sequence the word of each token, -1 for none.
+
+    `tokens`: (n,) for each sequence, numbers into `words`.
+    """
+
+    words: Sequence[TextWord]
+    tokens: Sequence[Integers]
+
+
+def token_words(task: Task, record: Record, packer: Packer) -> TokenWords:
+    """Return the words of the sequences that a task makes of a record."""
+    numbers = PieceNumbers(packer.tokenizer)
+    texts = tuple(NumberedText.of(text, place) for place, text in enumerate(record.texts))
+    counting = replace(packer, tokenizer=cast(AnyTokenizer, numbers))
+    examples = task.encode(replace(record, texts=texts, label=None), counting)
+    found = [np.where(one.special, -1, numbers.word_of(np.where(one.special, 0, one.ids))) for one in examples]
+    return in_order(numbers.words, found)
+
+
+def in_order(words: Sequence[TextWord], tokens: Sequence[Integers]) -> TokenWords:
+    """Return those words that sequences hold, by text and position, with the numbers of the sequences' tokens."""
+    held = np.unique(np.concatenate([*tokens, np.array([-1])]))[1:].tolist()
+    order = sorted(held, key=lambda number: words[number])
+    ranks = np.full(len(words) + 1, -1)
+    ranks[order] = np.arange(len(order))  # the last one is that of -1
+    return TokenWords(words=[words[number] for number in order], tokens=[ranks[one] for one in tokens])
+
+
+def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[Range], NDArray[np.integer]]:
+    """Return where the words of a text lie, and the word (n,) of each piece, which lies at `starts` to `ends` (n,).
+
+    Words end at spaces and punctuation, and each ideograph is one. Words that a piece reaches over are one.
+
+    >>> words_of_pieces("so good!!", np.array([0, 3, 5, 7]), np.array([2, 5, 7, 9]))
+    ([(0, 2), (3, 7), (7, 9)], array([0, 1, 1, 2]))
+    """
+    found = np.array(ranges(text, "words") or [(0, len(text))])
+    first = np.minimum(np.searchsorted(found[:, 1], starts, side="right"), len(found) - 1)
+    last = np.maximum(np.searchsorted(found[:, 0], ends, side="left") - 1, first)
+    reach = np.zeros(len(found) + 1, np.int64)
+    np.add.at(reach, np.minimum(first + 1, len(found)), 1)
+    np.add.at(reach, last + 1, -1)
+    begins = np.flatnonzero(np.cumsum(reach)[:-1] <= 0)
+    bounds = zip(found[begins, 0].tolist(), found[np.append(begins[1:], len(found)) - 1, 1].tolist())
+    return list(bounds), np.searchsorted(begins, first, side="right") - 1
+
+
+class NumberedText(str):
+    """A text that knows which of a record's texts it is, though another may say the same."""
+
+    number: int
+
+    @classmethod
+    def of(cls, text: str, number: int) -> NumberedText:
+        """Return a text with its number."""
+        made = cls(text)
+        made.number = number
+        return made
+
+
+class PieceNumbers:
+    """Stands for a tokenizer: in place of its ids it gives each piece of a text a number of its own, from 1.
+
+    Texts without a number, which are no texts of the record, are of no word.
+    """
+
+    id_type = np.dtype("<u4")
+    unknown = 0
+
+    def __init__(self, tokenizer: AnyTokenizer) -> None:
+        """Cut texts as a tokenizer does."""
+        self.tokenizer = tokenizer
+        self.words: list[TextWord] = []
+        self._words = [-1]
+        self._continues = [False]
+        self._kept: dict[tuple[str, int], Encoding] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the tokenizer has."""
+        return getattr(self.tokenizer, name)
+
+    @property
+    def continuation(self) -> NDArray[np.bool_]:
+        """Return of which numbers the pieces follow another within a word."""
+        return np.array(self._continues)
+
+    def word_of(self, numbers: Integers) -> NDArray[np.integer]:
+        """Return the word of the piece with each number, -1 for none."""
+        return np.array(self._words)[numbers]
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """Return the numbers (n,) of a text's pieces."""
+        return self.encode_with_offsets(text).ids
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """Return the numbers of a text's pieces, and where these lie: the same ones whenever it is called."""
+        number = getattr(text, "number", -1)
+        key = (str(text), number)
+        if key not in self._kept:
+            found = self.tokenizer.encode_with_offsets(text)
+            bounds, words = words_of_pieces(text, found.starts, found.ends)
+            self._kept[key] = replace(found, ids=self._numbered(found.ids, self._noted(number, bounds), words))
+        return self._kept[key]
+
+    def encode_words(self, text: str, words: Iterable[Range]) -> list[bytes]:
+        """Return the numbers of the pieces of each word, as bytes; of one without pieces, of the one that it gets."""
+        bounds = list(words)
+        first = self._noted(getattr(text, "number", -1), bounds)
+        found = []
+        for place, part in enumerate(self.tokenizer.encode_words(text, bounds)):
+            ids = np.frombuffer(part or bytes(self.tokenizer.id_type.itemsize), self.tokenizer.id_type)
+            numbers = self._numbered(ids, first, np.full(len(ids), place))
+            found.append(numbers.astype(self.id_type).tobytes())
+        return found
+
+    def _noted(self, number: int, bounds: Sequence[Range]) -> int:
+        """Note the words of a text, and return the number of the first, -1 for a text that is none of the record's."""
+        first = len(self.words)
+        if number < 0:
+            return -1
+        self.words += [TextWord(number, start, end) for start, end in bounds]
+        return first
+
+    def _numbered(self, ids: Integers, first: int, words: Integers) -> NDArray[np.int32]:
+        """Return new numbers for pieces (n,), which are of so many words behind the `first`."""
+        begin = len(self._words)
+        self._words += (np.full(len(ids), -1) if first < 0 else first + words).tolist()
+        self._continues += self.tokenizer.continuation[ids].tolist()
+        return np.arange(begin, begin + len(ids), dtype=np.int32)

@@ -1,0 +1,70 @@
+"""osbert explain: which words made a fine-tuned run say what it says of a text, or of every row of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.analysis.settings import AttributionOptions
+from osbert.commands.file_consoles import showing_progress
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import FileOptions
+from osbert.terminal import counted, one_line
+
+
+def explain(
+    run: ModelFolder,
+    /,
+    *texts: str,
+    file: Path | None = None,
+    out: Path | None = None,
+    label: str = "",
+    weighing: Annotated[AttributionOptions | None, Parameter(name="*")] = None,
+    options: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Show which words made a run say what it says: of a text, a pair, or every row of a file.
+
+    Each word has a weight, what it adds to the score of the answer; all weights sum to the score's distance from that
+    of the same text without words. How far they miss that sum, and how far the words without which the score drops
+    agree, is shown with them. Of a pretrained model, a text with [MASK] is explained.
+
+    Parameters
+    ----------
+    run
+        The folder of a fine-tuned run, or of an encoder that fills masks, or a name on the hub.
+    texts
+        The text, in quotes; where the run reads several together, such as pairs, all of them in their order.
+    file
+        A CSV, TSV, JSON-lines or Parquet file, instead of a text.
+    out
+        The folder for a file's explanations: rows.csv, words.json and report.html.
+    label
+        Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
+    """
+    from osbert.inference.engine import load
+    from osbert.runs.explain import ExplanationKeywords, explain_file
+
+    if bool(texts) == (file is not None) or (file is None) != (out is None):
+        raise UserError(
+            'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.',
+            code="missing-option",
+        )
+    weighing = weighing or AttributionOptions()
+    if file is not None and out is not None:
+        keywords = ExplanationKeywords(weighing=weighing, file=options or FileOptions(), opening=opening)
+        with showing_progress("rows") as watch:
+            tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
+        print(f"{counted(tally.explanations, 'explanation')} of {counted(tally.rows, 'row')} -> {out / 'report.html'}")
+        return tally
+    found = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
+    for one in found:
+        print(*map(one_line, one.lines()), sep="\n")
+    if not found:
+        print("There is no answer to explain.")
+    return {"explanations": [one.as_dict() for one in found]}

@@ -1,0 +1,142 @@
+"""Why a finished run says what it says: its predictions with the weights of their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, ScoredRecord, explain
+from osbert.analysis.interpolation import require_table
+from osbert.analysis.settings import AttributionOptions
+from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
+from osbert.data.example import Integers
+from osbert.data.pack import Packer
+from osbert.errors import UserError, nearest
+from osbert.evaluation.score import Encoded, encoded, refuse_long
+from osbert.inference.fill import MASK, MaskFill, masked
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Prediction, Record, Task
+from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
+
+
+class PredictionSource(Protocol):
+    """What predictions come from: an `inference.engine.Engine`, or another object with these."""
+
+    masks: MaskedLanguageHead | None
+    packer: Packer
+    tokenizer: AnyTokenizer
+
+    @property
+    def learner(self) -> Learner:
+        """Return torch's model."""
+        ...
+
+    @property
+    def fine_tuned(self) -> Task:
+        """Return the task."""
+        ...
+
+    def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:
+        """Return what the task says of each record, for its sequences."""
+        ...
+
+    def fill(self, text: str, *, top: int) -> list[list[MaskFill]]:
+        """Return the likeliest pieces for each mask."""
+        ...
+
+
+def explain_records(
+    engine: PredictionSource, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
+) -> list[tuple[Prediction, list[Explanation]]]:
+    """Return for each record the prediction, and an explanation of each score that it rests on.
+
+    `label`: explain its score, instead of what is predicted. Raises UserError if there is no such label, and if the run
+    or its kind of task does not allow explanations.
+    """
+    task = engine.fine_tuned
+    require_table(engine.learner)
+    refuse_long(task, records, engine.packer)
+    laid_out = list(encoded(task, records, engine.packer))
+    predictions = engine.predict_encoded(laid_out)
+    scored: list[ScoredRecord] = []
+    owners: list[int] = []
+    weights: list[NDArray[np.float64]] = []
+    for place, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
+        words = token_words(task, record, engine.packer)
+        for one in task.explained(prediction, record, examples, label):
+            made = ScoredRecord(label=one.label, text=one.text, texts=record.texts, examples=examples, words=words)
+            scored.append(made)
+            owners.append(place)
+            weights += one.weights
+    score = OutputScore(engine.learner, task.name, weights)
+    found: list[list[Explanation]] = [[] for _ in records]
+    for place, explained in zip(owners, explain(engine.learner, scored, score, options, engine.tokenizer)):
+        found[place].append(explained)
+    return list(zip(predictions, found))
+
+
+def explain_masks(
+    engine: PredictionSource, text: str, options: AttributionOptions, *, piece: str = ""
+) -> list[Explanation]:
+    """Return for each [MASK] of a text why the model fills it as it does, by the log-odds of the likeliest piece.
+
+    `piece`: explain this one instead. Raises UserError if the model does not fill masks, or has no such piece.
+    """
+    likeliest = [likely[0].piece for likely in engine.fill(text, top=1)]
+    tokenizer, head = engine.tokenizer, engine.masks
+    assert head is not None
+    if piece and piece not in tokenizer.vocabulary:
+        raise UserError(
+            f"There is no piece '{piece}' in the vocabulary.{nearest(piece, tokenizer.vocabulary)}",
+            code="invalid-value",
+        )
+    example = masked(text, engine.packer)
+    bounds, words = words_of_pieces(text, *_offsets(text, tokenizer))
+    tokens = np.full(len(example), -1)
+    tokens[~example.special] = words
+    masks = np.flatnonzero(example.ids == tokenizer.mask)
+    tokens[masks] = -1
+    held = in_order([TextWord(0, *bound) for bound in bounds], [tokens])
+    pieces = [piece or one for one in likeliest]
+    records = [ScoredRecord(label=one, texts=(text,), examples=[example], words=held) for one in pieces]
+    ids = [tokenizer.vocabulary.index(one) for one in pieces]
+    score = MaskScore(engine.learner, head, masks.tolist(), ids)
+    return explain(engine.learner, records, score, options, tokenizer)
+
+
+def _offsets(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers]:
+    """Return where the pieces of a text with masks, as `fill.masked` cuts it, lie in it: starts and ends (n,)."""
+    if isinstance(tokenizer, FileTokenizer):
+        return _offsets_of_file(text, tokenizer)
+    starts: list[int] = []
+    ends: list[int] = []
+    begin = 0
+    for number, part in enumerate(text.split(MASK)):
+        if number:
+            starts.append(begin - len(MASK))
+            ends.append(begin)
+        found = tokenizer.encode_with_offsets(part)
+        starts += (begin + found.starts).tolist()
+        ends += (begin + found.ends).tolist()
+        begin += len(part) + len(MASK)
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _offsets_of_file(text: str, tokenizer: FileTokenizer) -> tuple[Integers, Integers]:
+    """Return the same where the tokenizer's own mask stands for [MASK] before it cuts the text."""
+    mask = tokenizer.vocabulary[tokenizer.mask]
+    found = tokenizer.encode_with_offsets(text.replace(MASK, mask))
+    origins: list[int] = []  # of each character of what is cut: its index in the text
+    begin = 0
+    for number, part in enumerate(text.split(MASK)):
+        if number:
+            origins += [*[begin] * (len(mask) - 1), begin + len(MASK) - 1]
+            begin += len(MASK)
+        origins += range(begin, begin + len(part))
+        begin += len(part)
+    places = np.array([*origins, begin])
+    return places[found.starts], places[np.maximum(found.ends - 1, 0)] + 1

@@ -1,0 +1,200 @@
+"""Why a fine-tuned run says what it says of the rows of a file: their strongest words, and those of each label."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.analysis.settings import AttributionOptions
+from osbert.analysis.word_sections import trust, word_sections
+from osbert.analysis.word_totals import WordTotals
+from osbert.errors import Problems, UserError
+from osbert.files import as_json, require_path, writing_output
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claim
+from osbert.reports.page import write_report
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.file_options import FileOptions
+from osbert.runs.json_lines import plain
+from osbert.tasks import Inputs, Record
+from osbert.terminal import counted
+
+if TYPE_CHECKING:
+    from osbert.analysis.explanation import Explanation
+    from osbert.inference.engine import Engine
+    from osbert.reading.table import Row
+
+WINDOW = 16
+"""Rows that are explained together."""
+STRONGEST = 5
+EXAMPLES = 5
+"""Examples of a label in the report: those of the highest scores."""
+FILES = ("rows.csv", "words.json", "report.html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationProgress:
+    """An event: so many of the rows are explained."""
+
+    done: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationTally:
+    """What was written to a folder: for so many rows so many explanations, of each label `words` that drive it."""
+
+    folder: Path
+    rows: int
+    empty: int
+    explanations: int
+    words: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationKeywords:
+    """The keywords of `osbert.explain`: how words are weighed, how the file is read, how the folder is opened."""
+
+    weighing: AttributionOptions = field(default_factory=AttributionOptions)
+    file: FileOptions = field(default_factory=FileOptions)
+    opening: Opening = CAREFUL
+
+
+def explain_file(
+    run: Path, file: Path, *, out: Path, label: str = "", options: ExplanationKeywords, watch: Watch = ignore
+) -> ExplanationTally:
+    """Explain the prediction for every row of a file, into a folder.
+
+    rows.csv: each row with what is explained of it and the five words of the largest weights, a line an explanation.
+    words.json and report.html: the words that drive each label, with counts, intervals and examples. `label`: explain
+    its score instead of what is predicted. Raises UserError, before anything is computed, with every row that cannot be
+    used, and if the folder holds something else.
+    """
+    from osbert.inference.engine import load  # torch takes seconds to import
+
+    options.weighing.require_possible()
+    require_path(out)
+    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= {*FILES}):
+        raise UserError(
+            f"{out} is no folder of explanations, and would be written over. Give another --out.",
+            code="output-holds-something-else",
+        )
+    engine = load(run, opening=options.opening)
+    report_remarks(engine, watch)
+    task = engine.fine_tuned.source.moved(file, options.file.given(engine.fine_tuned))
+    inputs = task.source.inputs(file)
+    watch(Notice(inputs.describe))
+    problems = Problems(heading=f"{file} cannot be used")
+    count = 0
+    for count, (_, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is used
+        if record is not None:
+            engine.fine_tuned.refuse_long([record], engine.packer, problems)
+    problems.stop_if_any()
+    if not count:
+        raise UserError(f"{file} has no rows to explain.", code="no-data")
+    with claim(out) as folder:
+        folder.mkdir(exist_ok=True)
+        work = _FileExplanation(engine=engine, inputs=inputs, count=count, label=label, options=options.weighing)
+        return work.write(folder, out, watch)
+
+
+@dataclass(kw_only=True)
+class _FileExplanation:
+    """The explanations of the `count` rows of a file, and what is kept of them."""
+
+    engine: Engine
+    inputs: Inputs
+    count: int
+    label: str
+    options: AttributionOptions
+    totals: WordTotals = field(default_factory=WordTotals)
+    examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
+
+    def write(self, folder: Path, out: Path, watch: Watch) -> ExplanationTally:
+        """Write the three files to a folder, which is called `out`."""
+        words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
+        own = ("prediction", "explained", "score", "completeness error", "agreement", *words)
+        rows = empty = explanations = 0
+        with (
+            writing_output(folder / FILES[0]) as aside,
+            aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
+        ):
+            table = csv.DictWriter(stream, [*self.inputs.columns, *own], extrasaction="ignore")
+            table.writeheader()
+            for row, cells in self._rows():
+                rows += 1
+                empty += not cells
+                explanations += len(cells)
+                for one in cells or [{}]:
+                    table.writerow({**row.values, **one})
+                watch(ExplanationProgress(done=rows, count=self.count))
+        found = self._words()
+        with writing_output(folder / FILES[1]) as aside:
+            aside.write_text(as_json(plain(found)), encoding="utf-8", errors="backslashreplace")
+        self._report(folder / FILES[2])
+        return ExplanationTally(folder=out, rows=rows, empty=empty, explanations=explanations, words=found["labels"])
+
+    def _rows(self) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+        """Yield each row with the cells of its explanations, none for a row without text."""
+        from osbert.inference.explain import explain_records
+
+        problems = Problems(heading="The file has changed")
+        for window in _windows(self.inputs.rows(problems)):
+            problems.stop_if_any()
+            records = [record for _, record in window if record is not None]
+            said = iter(explain_records(self.engine, records, self.options, label=self.label))
+            for row, record in window:
+                if record is None:
+                    yield row, []
+                    continue
+                prediction, explained = next(said)
+                for one in explained:
+                    self._note(one, record, row.line)
+                yield row, [{"prediction": prediction.value, **_cells(one)} for one in explained]
+
+    def _note(self, one: Explanation, record: Record, line: int) -> None:
+        self.totals.add(one, record.texts, line)
+        kept = self.examples.setdefault(one.label, [])
+        kept.append((one, record.texts, line))
+        kept.sort(key=lambda example: -example[0].score)
+        del kept[EXAMPLES:]
+
+    def _words(self) -> dict[str, Any]:
+        """Return what words.json holds."""
+        labels = {
+            label: {
+                "explanations": count,
+                "for": self.totals.strongest(label),
+                "against": self.totals.strongest(label, against=True),
+            }
+            for label, count in self.totals.counts.items()
+        }
+        return {"settings": asdict(self.options), "trust": dict(trust(self.totals)), "labels": labels}
+
+    def _report(self, path: Path) -> None:
+        examples = [one for own in self.examples.values() for one in own]
+        lead = f"Which words decide, over {counted(self.count, 'row')}: {self.inputs.describe}"
+        write_report(path, f"Why {self.engine.folder.name} says so", word_sections(self.totals, examples), lead=lead)
+
+
+def _cells(one: Explanation) -> dict[str, Any]:
+    cells = {"explained": one.text or one.label, "score": f"{one.score:.4f}"}
+    cells["completeness error"] = "" if one.error is None else f"{one.error:.4f}"
+    cells["agreement"] = "" if one.agreement is None else f"{one.agreement:.3f}"
+    for number, word in enumerate(one.strongest(STRONGEST), 1):
+        cells |= {f"word {number}": word.word, f"weight {number}": f"{word.weight:.4f}"}
+    return cells
+
+
+def _windows(rows: Iterator[tuple[Row, Record | None]]) -> Iterator[list[tuple[Row, Record | None]]]:
+    window: list[tuple[Row, Record | None]] = []
+    for row in rows:
+        window.append(row)
+        if len(window) == WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window

@@ -1,0 +1,132 @@
+"""POST /v1/explain: the words that made a model say what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from osbert.analysis.settings import AttributionOptions, Baseline, Method
+from osbert.errors import nearest
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of
+from osbert.server.calls.fill_mask import FillCall
+from osbert.server.models import ServerModel
+from osbert.server.schemas import NAME, Refusal, Reply, Request
+
+POINTS = 128
+"""Most points of a request."""
+ROUGH = 1e9
+"""The completeness error up to which points are not doubled: a request takes as long as its points say."""
+
+
+class ExplainRequest(Request, title="Explain"):
+    """Texts, or lists of the texts that the model reads together, such as a question and its paragraph."""
+
+    texts: Annotated[
+        list[str | Annotated[list[str], Field(min_length=1, fail_fast=True)]], Field(min_length=1, fail_fast=True)
+    ]
+    label: str = Field(default="", description="Explain the score of this label, or piece, not of what is predicted.")
+    method: Method = "gradients"
+    baseline: Baseline = "auto"
+    points: int = Field(default=32, ge=1, le=POINTS)
+    check: bool = Field(default=False, description="Compute occlusion, too, and the rank correlation of both.")
+
+
+class Weight(BaseModel, title="WordWeight"):
+    """A word, text[start:end] of text number `text` in characters, and what it adds to the score."""
+
+    __qualname__ = "WordWeight"
+
+    word: str
+    start: int
+    end: int
+    weight: float
+    occlusion: float | None = None
+    text: int
+
+
+class WeighedScore(BaseModel, title="Explanation"):
+    """The words of one thing that the model says, and how far they sum to its score."""
+
+    __qualname__ = "Explanation"
+
+    label: str
+    text: str
+    score: float
+    baseline_score: float
+    words: list[Weight]
+    error: float | None = None
+    agreement: float | None = None
+    points: int
+    baseline: str
+
+
+class ExplainAnswer(Reply, title="Explanations"):
+    """What /v1/explain answers: of each text, of each thing that is said of it, the words."""
+
+    __qualname__ = "Explanations"
+
+    explanations: list[list[WeighedScore]]
+
+
+class ExplainItem(Item):
+    """Texts to explain: as many tokens as are read, at `POINTS` points, so that a pass is not many of them."""
+
+    __slots__ = ()
+
+    @property
+    def tokens(self) -> int:
+        """Return about the tokens that are read."""
+        return POINTS * super().tokens
+
+
+class ExplainCall(Call):
+    """The weights of the words of each text."""
+
+    what = "explain (/v1/explain)"
+    request = ExplainRequest
+    reply = ExplainAnswer
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return a record for each text or list of texts; of a model that fills masks, a sequence."""
+        _require_label(model, values["label"])
+        if model.masks is not None:
+            if not all(isinstance(text, str) for text in values["texts"]):
+                raise Refusal(422, f"The model {model.name} reads one text at a time.", field="texts")
+            read = [Item(text, item.examples) for text, item in zip(values["texts"], FillCall().items(model, values))]
+        else:
+            samples = [[text] if isinstance(text, str) else text for text in values["texts"]]
+            read = [item_of(model, sample, f"texts[{place}]") for place, sample in enumerate(samples)]
+        return [ExplainItem(*item) for item in read]
+
+    def option(self, values: RequestFields) -> Hashable:
+        """Return how words are weighed, and of which label."""
+        names = ("method", "baseline", "points", "check")
+        return values["label"], AttributionOptions(**{name: values[name] for name in names}, tolerance=ROUGH)
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the explanations of each item."""
+        from osbert.inference.explain import explain_masks, explain_records
+
+        label, options = option
+        if model.masks is not None:
+            return [explain_masks(model.engine, item.value, options, piece=label) for item in items]
+        found = explain_records(model.engine, [item.value for item in items], options, label=label)
+        return [explained for _, explained in found]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the explanations."""
+        return {"explanations": [[one.as_dict() for one in explained] for explained in said]}
+
+
+def _require_label(model: ServerModel, label: str) -> None:
+    """Raise Refusal if a label is none of the model's, nor a piece of one that fills masks."""
+    task = model.engine.task
+    known = model.engine.tokenizer.vocabulary if task is None else task.classes
+    if label and label not in known:
+        raise Refusal(
+            422, f"There is no label '{label[:NAME]}' to explain.{nearest(label[:NAME], known)}", field="label"
+        )

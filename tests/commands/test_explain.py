@@ -1,0 +1,74 @@
+"""osbert explain: the words of a text's prediction, and those that drive each label of a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import osbert
+from refusals import refusal, refused
+from terminal import told
+
+
+def test_the_words_of_a_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = told(capsys, "explain", run, "the film a good actor")
+    assert done.status == 0, done.error
+    head, strongest, *_, trust = done.output.splitlines()
+    assert head.startswith("pos: +") and "good" in strongest and "(11-15 of text 1)" in strongest
+    assert "completeness error 0." in trust and " points; rank correlation with occlusion " in trust
+    done = told(capsys, "explain", run, "the film a good actor", "--label", "neg", "--method", "occlusion", "--json")
+    [one] = json.loads(done.output.splitlines()[-1])["explanations"]
+    assert one["label"] == "neg" and one["error"] is None and one["score"] < 0
+    good = next(word for word in one["words"] if word["word"] == "good")
+    assert good["weight"] == good["occlusion"] < 0 and (good["start"], good["end"], good["text"]) == (11, 15, 0)
+
+
+def test_the_words_of_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "rows.csv", tmp_path / "why"
+    words = {"pos": ["good", "fine"], "neg": ["bad", "poor"]}
+    rows = [(f"a {word} film, {other}", label) for label in words for word in words[label] for other in ("é😀", "the")]
+    lines = [f'"{text}",{label}' for text, label in rows * 2] + ['"",pos']
+    file.write_text("\n".join(["text,note", *lines]) + "\n", encoding="utf-8")
+    done = told(capsys, "explain", run, "--file", file, "--out", out, "--no-check")
+    assert done.status == 0 and "16 explanations of 17 rows" in done.output, done.error
+    with (out / "rows.csv").open(encoding="utf-8") as stream:
+        table = list(csv.DictReader(stream))
+    assert [row["text"] for row in table] == [text for text, _ in rows * 2] + [""]
+    for row, (text, label) in zip(table, rows * 2):
+        assert row["prediction"] == row["explained"] == label == row["note"]
+        assert row["word 1"] in words[label] and row["word 1"] in text and float(row["weight 1"]) > 0
+        assert float(row["completeness error"]) <= 0.02
+    assert table[-1]["prediction"] == table[-1]["word 1"] == ""
+    said = json.loads((out / "words.json").read_text(encoding="utf-8"))
+    for label, own in words.items():
+        found = {one["word"]: one for one in said["labels"][label]["for"]}
+        assert {*own} <= {*found} and all(found[word]["count"] == 4 and found[word]["low"] > 0 for word in own)
+        assert all(word in found[word]["example"] for word in own)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert 'class="for4"' in page and "<script" not in page and "😀" in page and "95% interval" in page
+    again = osbert.explain(run, file, out=out, check=False)
+    assert (again.rows, again.empty, again.explanations) == (17, 1, 16)
+    assert json.loads((out / "words.json").read_text(encoding="utf-8")) == said
+
+
+def test_what_cannot_be_explained(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("text\ngood\n")
+    refused(told(capsys, "explain", run), "missing-option")
+    refused(told(capsys, "explain", run, "--file", file), "missing-option")
+    refused(told(capsys, "explain", run, "good", "--label", "poss"), "unknown-label", "poss", "pos")
+    refused(told(capsys, "explain", run, "good", "--points", 0), "invalid-value", "points")
+    assert told(capsys, "explain", run, "good", "--baseline", "nothing").status == 2
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "thesis.txt").write_text("")
+    with refusal("output-holds-something-else", "kept"):
+        osbert.explain(run, file, out=tmp_path / "kept")
+    with refusal("unknown-setting", "points"):
+        osbert.explain(run, file, out=tmp_path / "why", point=3)
+    file.write_text("text\n")
+    with refusal("no-data", "rows.csv"):
+        osbert.explain(run, file, out=tmp_path / "why")
+    assert not (tmp_path / "why").exists()
