@@ -47,6 +47,9 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_bytes(line(1, 0).encode() + b"2\t\xff")
     with refusal("wrong-encoding", "line 2"):
         list(read_trees(tmp_path / "a.conllu", Problems(heading="bad")))
+    (tmp_path / "a.conllu").write_bytes(line(1, 0, "café").encode("cp1252"))
+    [tree] = read_trees(tmp_path / "a.conllu", Problems(heading="bad"), encoding="cp1252")
+    assert tree.words == ("café",)
 
 
 def test_a_published_treebank_is_read(data: Path) -> None:

@@ -127,3 +127,28 @@ def test_who_sends_on_and_on_is_closed(server: Stoppable, door: socket.socket, m
         with pytest.raises(OSError, match=r"reset|pipe"):
             while True:
                 client.sendall(bytes(HALF))
+
+
+def test_a_long_response_is_sent_whole_before_a_connection_with_more_in_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some clients send a line end behind their body: it must not cost them the rest of the response."""
+    monkeypatch.setattr(connections, "LINGER", 0.05)
+    long = 1 << 22
+
+    class Answering(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.write(bytes(long))
+            connections.LingeringTransport(transport, lambda: True).close()
+
+    async def received() -> int:
+        server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 10)
+            await asyncio.sleep(0.2)  # a slow reader
+            found = len(await reader.read())
+            writer.close()
+            return found
+
+    assert asyncio.run(received()) == long

@@ -82,21 +82,37 @@ def text_sample(
     cut = 0
     for text in drawn:
         part = _part(text, packer.length * CHARACTERS, rng)
-        run = packer.run(part)
+        whole = packer.run(part)
+        run = _fitting(whole, packer.room(1), rng)
         example = packer.single(*run, record=len(examples))
         if len(example) >= shortest:
             examples.append(example)
-            cut += len(part) < len(text) or example.truncated > 0
+            cut += len(part) < len(text) or len(run.ids) < len(whole.ids)
     return TextSample(examples=examples, read=read, short=len(drawn) - len(examples), cut=cut)
 
 
 def _part(text: str, most: int, rng: np.random.Generator) -> str:
-    """Return a part of a text of so many characters at most, which begins with a word; the whole text if it fits."""
+    """Return a part of a text of so many characters at most, the whole text if it fits.
+
+    It begins and ends with a whole word if a space is near; in Chinese there is none.
+    """
     if len(text) <= most:
         return text
     start = int(rng.integers(len(text) - most + 1))
-    start = text.find(" ", start) + 1 if start else 0
-    return text[start : start + most]
+    space = text.find(" ", start, start + most // 2) if start else -1
+    start = start if space < 0 else space + 1
+    end = start + most
+    space = text.rfind(" ", start + most // 2, end) if end < len(text) else -1
+    return text[start : end if space < 0 else space]
+
+
+def _fitting(run: PieceRun, room: int, rng: np.random.Generator) -> PieceRun:
+    """Return a random part of so many pieces, which begins with a word where one begins early enough."""
+    if (over := len(run.ids) - room) <= 0:
+        return run
+    starts = np.flatnonzero(run.words[: over + 1])
+    start = int(rng.choice(starts)) if len(starts) else 0
+    return PieceRun(run.ids[start : start + room], run.words[start : start + room])
 
 
 def place_tree(

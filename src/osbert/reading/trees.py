@@ -42,14 +42,14 @@ def is_trees(path: Path) -> bool:
     return plain_suffix(path) == SUFFIX
 
 
-def read_trees(path: Path, problems: Problems) -> Iterator[Tree]:
+def read_trees(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[Tree]:
     """Yield the trees of a file; each that is none goes into `problems` with its line, and is left out.
 
     Raises UserError where the file is no text, or a line has other columns than CoNLL-U.
     """
     lines: list[tuple[int, list[str]]] = []
     try:
-        with open_text(path, "utf-8") as text:
+        with open_text(path, encoding) as text:
             for number, raw in enumerate(text, 1):
                 line = raw.rstrip("\r\n")
                 if line.startswith("#"):
@@ -60,7 +60,7 @@ def read_trees(path: Path, problems: Problems) -> Iterator[Tree]:
                     yield from _tree(lines, path, problems)
                     lines = []
     except UnicodeError as error:
-        raise decoding_error(path, "utf-8") from error
+        raise decoding_error(path, encoding) from error
     if lines:
         yield from _tree(lines, path, problems)
 

@@ -158,7 +158,7 @@ class LingeringTransport:
         return self.lingers or self.wire.is_closing()
 
     def close(self) -> None:
-        """Close now, or end this side and close when the client does, or after LINGER seconds."""
+        """Close now, or end this side and close when the client does, or LINGER seconds after the response."""
         if self.is_closing():
             return
         if not self.unfinished():
@@ -168,7 +168,8 @@ class LingeringTransport:
         with contextlib.suppress(OSError):  # the client may have reset the connection
             self.wire.write_eof()
         self.wire.resume_reading()
-        asyncio.get_running_loop().call_later(LINGER, self.wire.abort)
+        seconds = LINGER + self.wire.get_write_buffer_size() / RATE
+        asyncio.get_running_loop().call_later(seconds, self.wire.abort)
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):

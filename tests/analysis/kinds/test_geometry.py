@@ -81,3 +81,16 @@ def test_too_few_tokens_give_no_figure_and_special_pieces_are_not_drawn() -> Non
     for number in range(LEAST):
         analysis.add(passed(number, length=2))
     assert analysis.states == [] and analysis.figures() == []
+
+
+def test_a_layer_whose_states_do_not_vary_is_like_no_other() -> None:
+    analysis = Geometry(SIZES, seed=0)
+    rng = np.random.default_rng(1)
+    none = np.zeros(3, bool)
+    for number in range(LEAST):
+        states = [torch.full((3, 4), 0.1), torch.from_numpy(rng.normal(size=(3, 4)))]
+        marks = TokenMarks(first=none, separator=none, punctuation=none)
+        analysis.add(TextPass(number=number, marks=marks, states=states))
+    found = analysis.figures()
+    assert [one.where for one in found if one.name == "cka" and one.where["layer"] != one.where["other"]] == []
+    assert "nan" not in Geometry.section(found).parts[1]

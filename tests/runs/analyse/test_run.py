@@ -101,7 +101,9 @@ def test_a_model_without_attention_has_a_geometry_alone(
 
 def test_trees_alone_and_one_file_of_them_are_enough(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
     found = osbert.analyse(runs["encoder"], data=folder / "en-dev.conllu", out=tmp_path / "out", **SETTINGS)
-    assert list(found.figures) == ["relations", "tags"] and found.figure("relation", relation="obj").n == 18
+    assert list(found.figures) == ["heads", "similarity", "relations", "tags", "geometry"]
+    assert found.figure("relation", relation="obj").n == 18 and found.figure("layer_entropy", layer=1).n == 12
+    assert "the sentences of the trees" in found.notes[0]
 
 
 def test_bad_trees_are_named_with_file_and_line_and_left_out_where_that_is_said(
@@ -116,6 +118,7 @@ def test_bad_trees_are_named_with_file_and_line_and_left_out_where_that_is_said(
         osbert.analyse(runs["encoder"], data=folder, out=out, **SETTINGS)
     assert "text-too-long" in raised.value.codes
     found = osbert.analyse(runs["encoder"], data=folder, out=out, errors="replace", **SETTINGS)
+    assert any("24 trees of 27 read" in note for note in found.notes)
     assert found.figure("relation", relation="obj").n == 36 and sum("left out:" in note for note in found.notes) == 3
 
 

@@ -58,9 +58,10 @@ Answer = Callable[[dict[str, Any]], Any]
 class Refused(Exception):
     """Raised by an answer of a test: the server refuses."""
 
-    def __init__(self, status: int, message: str, *, after: str = "") -> None:
+    def __init__(self, status: int, message: str, *, field: str = "", after: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.field = field
         self.headers = {"retry-after": after} if after else {}
 
 
@@ -99,7 +100,7 @@ class Played:
         try:
             route.fulfill(json=self.answers[path](body))
         except Refused as refused:
-            error = {"error": {"message": str(refused)}}
+            error = {"error": {"message": str(refused), "field": refused.field}}
             route.fulfill(
                 status=refused.status, json=error, headers={"content-type": "application/json", **refused.headers}
             )

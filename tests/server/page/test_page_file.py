@@ -317,3 +317,23 @@ def test_the_nearest_texts_come_first_and_are_read_once(open_page: Any, refused:
     expect(result.locator("tr")).to_have_count(1)
     assert result.locator("th").inner_text() == "east"
     assert [body["texts"] for _, body in server.asked[read:]] == [["bad"], ["east"]]
+
+
+def test_what_is_refused_while_a_tool_is_looked_for_does_not_make_its_file_a_plain_one(
+    open_page: Any, refused: Any
+) -> None:
+    def annotate(body: Told) -> Told:
+        [record] = body["records"]
+        if len(body["examples"]) == 1:
+            raise refused(503, "The server is about to stop.")
+        if record["id"] == 1:
+            raise refused(422, "12 pieces more than fit.", field="records[0]")
+        return {"form": "doccano", "texts": ["x"], "records": [record], "predictions": [one("x")]}
+
+    page, _ = open_page("classify", at="#file", answers={"v1/annotate": annotate})
+    lines = [f'{{"id": {number}, "text": "x", "label": []}}\n' for number in (1, 2)]
+    give(page, lines[1], name="one.jsonl")
+    expect(page.locator("#file .trouble")).to_have_text("The server is about to stop.")
+    expect(page.get_by_role("button", name="Classify")).to_be_hidden()
+    give(page, "".join(lines), name="both.jsonl")
+    expect(said(page)).to_have_text("both.jsonl has 2 records of doccano.")

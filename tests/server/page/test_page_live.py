@@ -166,6 +166,10 @@ def test_records_of_an_annotation_tool_go_back_with_suggestions(page: Page, serv
     assert [one["entities"] for one in asked["predictions"]] == told
     assert found[1]["label"] == records[1]["label"]  # what people have marked stays
     assert [span[2] for span in found[0]["label"]] == [one["type"] for one in told[0]]
+    long = {"id": 4, "text": "a film " * 30, "label": []}
+    refused = server.post("annotate", records=[records[1], long], model="classifier").json()["error"]
+    as_text = server.post("predict", texts=["a", long["text"]], model="classifier").json()["error"]
+    assert refused == {**as_text, "field": "records[1]"} and as_text["field"] == "texts[1]"
     for name, row in (("records", {"text": "a"}), ("records[1]", {"id": 4, "label": [[0, 1, "PER"]]})):
         refused = server.post("annotate", records=[records[1], row][name == "records" :], model="tagger")
         assert refused.status_code == 422 and refused.json()["error"]["field"] == name

@@ -91,6 +91,9 @@ def test_json_is_read_as_python_reads_it_and_written_as_it_stood(call: Call) -> 
             written = call("json_rows", "write", said, found["isArray"])
             back = json.loads(written) if found["isArray"] else [json.loads(line) for line in written.splitlines()]
             assert back == [{**row, "new": 1.5} for row in rows]
+    long = '{"id": 1234567890123456789, "at": [-98765432109876543210, 1.5, 7], "text": "12345678901234567890"}'
+    exact = {"raw": long, "whole": call("json_rows", "parseExactly", long)}
+    assert json.loads(call("json_rows", "write", [exact], False)) == json.loads(long)
     assert call("json_rows", "read", '{"a": 1}\n{"a": }').startswith("BadFile: Line 2 is no JSON object")
     assert call("json_rows", "read", "[1]").startswith("BadFile: Row 1 is no JSON object")
 
@@ -99,7 +102,8 @@ def test_csv_knows_the_lines_of_its_rows(call: Call) -> None:
     found = call("csv", "read", 'text,n\r\n"one\r\ntwo",1\r\n\r\nlast,2')
     assert [(row["line"], row["cells"]) for row in found["rows"]] == [(2, ["one\r\ntwo", "1"]), (5, ["last", "2"])]
     assert call("csv", "read", "text\n a \n")["rows"][0]["cells"] == [" a "]
-    assert call("csv", "read", "a,,c\n1,2,3")["header"] == ["a", "column 2", "c"]
+    nameless = call("csv", "read", " a,,c\n1,2,3")
+    assert nameless["header"] == ["a", "column 2", "c"] and nameless["names"] == [" a", "", "c"]
     assert call("csv", "free", ["label", "label", "new"], ["label", "label 2"]) == ["label 3", "label 4", "new"]
 
 

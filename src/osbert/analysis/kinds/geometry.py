@@ -53,8 +53,8 @@ def cka(one: Floats, two: Floats) -> float:
 
 
 def _cka(one: Floats, two: Floats) -> float:
-    own = unbiased_hsic(one, one) * unbiased_hsic(two, two)
-    return unbiased_hsic(one, two) / own**0.5 if own > 0 else float("nan")
+    own = unbiased_hsic(one, one), unbiased_hsic(two, two)
+    return unbiased_hsic(one, two) / (own[0] * own[1]) ** 0.5 if min(own) > 0 else float("nan")
 
 
 def mean_cosine(states: Floats) -> float:
@@ -172,12 +172,14 @@ def _map(figures: Sequence[Figure], name: str, title: str) -> str:
         ends = "" if one.interval is None else f", 95% interval {one.interval[0]:.3f} to {one.interval[1]:.3f}"
         said = f"layers {layers[0]} and {layers[1]}: {one.value:.3f}{ends}"
         notes[layers], notes[layers[::-1]] = said, said
-    steps = [(values[layer, layer - 1], layer) for layer in range(1, len(values))]
-    least, layer = min(steps)
+    steps = [(float(one), layer) for layer, one in enumerate(values.diagonal(-1), 1) if np.isfinite(one)]
+    plain = "1 is the same up to a rotation, 0 unrelated; layers whose states do not vary have none."
+    if steps:
+        least, layer = min(steps)
+        plain = f"The states change most from layer {layer - 1} to layer {layer}: CKA {least:.2f}. {plain}"
     return explained(
         heat_map(values, notes, title=title, ends=(0, 1), columns="layer"),
-        plain=f"The states change most from layer {layer - 1} to layer {layer}: CKA {least:.2f}. From the embeddings "
-        f"to the last layer it is {values[-1, 0]:.2f}; 1 is the same up to a rotation, 0 unrelated.",
+        plain=plain,
         caution="CKA compares the large directions of the states; what a task reads can lie in small ones. With "
         f"{found[0].n:,} tokens a difference of a few hundredths may be none.",
     )

@@ -39,7 +39,7 @@ DISTANT = (
     "Attention to [CLS] and [SEP] counts as distance, too: a head that rests there looks far without reading anything.",
 )
 BROAD = (
-    "From {low:.2f} nats, a head that looks at one token, to {high:.2f}; even attention would have {even:.2f}.",
+    "Heads have {low:.2f} to {high:.2f} nats; one that looks at one token has 0, even attention {even:.2f}.",
     "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
 )
 STRONG = 0.5
@@ -47,7 +47,10 @@ STRONG = 0.5
 
 
 def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
-    """Return the figures (S, H) of attention weights (H, T, T), in the order of ALL; NaN where no query has one."""
+    """Return the figures (S, H) of attention weights (H, T, T), in the order of ALL; NaN where no query has one.
+
+    What falls on [CLS], [SEP] and punctuation is 0 in a text that has none.
+    """
     length = weights.shape[-1]
     positions = torch.arange(length, device=weights.device)
     distances = (positions[:, None] - positions).abs().to(weights.dtype)  # (T, T)
@@ -131,7 +134,8 @@ class Heads(Analysis):
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the entropy by layer, and a map of all heads for each of the other figures."""
-        maps = [_map(figures, name, what) for name, what in NAMES.items() if named(figures, name)]
+        there = {name for name in NAMES if any(one.baselines[UNIFORM] > 0 for one in named(figures, name))}
+        maps = [_map(figures, name, what) for name, what in NAMES.items() if name in there]
         parts = [
             paragraph(
                 f"Means over {figures[0].n:,} texts. A head has a row of attention for each token, which sums to 1. "

@@ -49,13 +49,14 @@ class AnalysisFiles:
     def parts(self) -> dict[Part, list[Path]] | None:
         """Return the files of trees to choose heads on, called train, and to score them on, called dev or test.
 
-        None where their names do not say: then each file is halved.
+        None where the name of one says neither, or both: then all trees together are halved.
         """
         found: dict[Part, list[Path]] = {
             part: [path for path in self.trees if {*words} & {*re.findall("[a-z]+", path.name.lower())}]
             for part, words in PARTS.items()
         }
-        return found if all(found.values()) else None
+        once = sorted(path for paths in found.values() for path in paths) == sorted(self.trees)
+        return found if all(found.values()) and once else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,20 +94,31 @@ class Sampling:
         """
         problems = Problems(heading="These trees cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
         rng = np.random.default_rng([self.options.seed, 1])
-        placed, read = [], 0
+        placed, read, unplaced = [], 0, 0
         for part, trees, count in self._parts(files, problems, rng):
+            found = [place_tree(tree, self.packer, problems, part) for tree in trees]
+            placed += [one for one in found if one]
+            unplaced += found.count(None)
             read += count
-            placed += [one for tree in trees if (one := place_tree(tree, self.packer, problems, part))]
         if self.reading.errors == "strict":
             problems.stop_if_any()
         notes = [f"left out: {message}" for message in problems.messages]
         return TextSample(
             examples=[example for example, _ in placed],
             trees=[tree for _, tree in placed],
-            read=read + problems.count,
+            read=read + problems.count - unplaced,
             short=problems.count,
             notes=notes,
         )
+
+    def sentences(self, trees: TextSample) -> TextSample:
+        """Return a sample of the sentences of trees, whole ones, for data without other texts."""
+        options = self.options
+        fitting = [one for one in trees.examples if len(one) >= options.shortest]
+        drawn, _ = draw(fitting, options.texts, np.random.default_rng([options.seed, 0]))
+        read = len(trees.examples)
+        note = "there are no other texts: the sentences of the trees are read as texts"
+        return TextSample(examples=drawn, read=read, short=read - len(fitting), notes=[note] if drawn else [])
 
     def _parts(
         self, files: AnalysisFiles, problems: Problems, rng: np.random.Generator
@@ -115,14 +127,13 @@ class Sampling:
         most, parts = self.options.trees, files.parts()
         if parts:
             for part, paths in parts.items():
-                yield part, *draw(_trees(paths, problems), most, rng)
+                yield part, *draw(self._read(paths, problems), most, rng)
             return
-        drawn, read = draw(_trees(files.trees, problems), 2 * most, rng)
+        drawn, read = draw(self._read(files.trees, problems), 2 * most, rng)
         chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
         yield "select", [tree for place, tree in enumerate(drawn) if place in chosen], len(chosen)
         yield "score", [tree for place, tree in enumerate(drawn) if place not in chosen], read - len(chosen)
 
-
-def _trees(paths: Iterable[Path], problems: Problems) -> Iterator[Tree]:
-    for path in paths:
-        yield from read_trees(path, problems)
+    def _read(self, paths: Iterable[Path], problems: Problems) -> Iterator[Tree]:
+        for path in paths:
+            yield from read_trees(path, problems, encoding=self.reading.encoding)

@@ -107,7 +107,9 @@ def analyse(
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
         sampling = Sampling(packer=packer, options=options, reading=request.file)
-        samples = {"texts": sampling.texts(files.texts), "trees": sampling.trees(files)}
+        trees = sampling.trees(files)
+        texts = sampling.texts(files.texts) if files.texts else sampling.sentences(trees)
+        samples = {"texts": texts, "trees": trees}
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
         return run.complete(folder, {"model": model.name, "weights": weights})
 
@@ -159,9 +161,10 @@ class _AnalysisRun:
 
     def _reason(self, kind: type[Analysis]) -> str:
         """Return why an analysis does not apply."""
-        return (
-            "the model has no attention" if not self._attends and kind.needs_attention else f"there are no {kind.reads}"
-        )
+        if not self._attends and kind.needs_attention:
+            return "the model has no attention"
+        short = kind.reads == "texts" and self.samples["texts"].short
+        return f"there are no {kind.reads}" + (f" of {self.options.shortest} tokens or more" if short else "")
 
     @property
     def _again(self) -> str:
@@ -220,6 +223,7 @@ class _AnalysisRun:
 
     def _notes(self) -> Iterator[str]:
         texts, trees = self.samples["texts"], self.samples["trees"]
+        yield from texts.notes
         if texts.read:
             yield (
                 f"{counted(len(texts.examples), 'text')} of {texts.read:,} read, {texts.tokens:,} tokens; "

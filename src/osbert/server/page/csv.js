@@ -30,8 +30,9 @@ export function encode(text, encoding) {
   return bytes;
 }
 
-/** Return {header, delimiter, newline, rows: [{line, cells}]}; empty lines are no rows. Raises BadFile, naming the line.
+/** Return {header, names, delimiter, newline, rows: [{line, cells}]}; empty lines are no rows. Raises BadFile, naming the line.
  *
+ * `names`: the columns' names as the file has them; in `header` each has one, without spaces around it.
  * The delimiter is the one of , ; tab and | that the first line has most of outside of quotes.
  */
 export function read(text) {
@@ -40,7 +41,7 @@ export function read(text) {
   const [head, ...rows] = records(content, delimiter);
   if (!head) throw new BadFile("The file is empty.");
   const header = head.cells.map((name, place) => name.trim() || `column ${place + 1}`);
-  return { header, delimiter, newline: /\r?\n/.exec(content)?.[0] ?? "\r\n", rows };
+  return { header, names: head.cells, delimiter, newline: /\r?\n/.exec(content)?.[0] ?? "\r\n", rows };
 }
 
 /** Return rows of cells as CSV, by default with the line end that RFC 4180 asks for; null and undefined are empty. */

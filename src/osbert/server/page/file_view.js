@@ -5,6 +5,7 @@ import { answerAll } from "./batches.js";
 import { Refusal } from "./client.js";
 import { encode } from "./csv.js";
 import { counted, element, fill } from "./elements.js";
+import { parseExactly } from "./json_rows.js";
 import { notice } from "./notice.js";
 import { list, textOf, written } from "./predictions.js";
 import { sieve } from "./sieve.js";
@@ -49,7 +50,7 @@ export function fileView(session) {
     table = read;
     await draw();
     if (error) refuse(error);
-    else if (read && read === table) say(`${table.name} has ${tool ? `${counted(table.rows.length, "record")} of ${tool.title}` : sizes()}.`);
+    else if (read && read === table && (tool || picker)) say(`${table.name} has ${tool ? `${counted(table.rows.length, "record")} of ${tool.title}` : sizes()}.`);
   }
 
   function sizes() {
@@ -63,9 +64,15 @@ export function fileView(session) {
     fill(columns);
     reset();
     if (!table || !kind?.action) return;
-    const found = await annotated(table, session).catch(refuse);
+    let found;
+    try {
+      found = await annotated(table, session);
+    } catch (error) {
+      if (table === mine && session.model === model) refuse(error);
+      return;
+    }
     if (table !== mine || session.model !== model) return;
-    tool = found ?? null;
+    tool = found;
     picker = tool ? null : columnControl(table, kind.fields(model), reset);
     fill(columns, tool ? element("p", { class: "hint" }, TOLD) : picker.node);
     reset();
@@ -122,7 +129,7 @@ export function fileView(session) {
   /** Make the rows that the model reads; those that it cannot read are done with before the first is sent. */
   function start() {
     if (tool) {
-      work = { rows: table.rows.map(({ raw }) => JSON.parse(raw)), done: table.rows.map(() => undefined), running: null };
+      work = { rows: table.rows.map(({ raw }) => parseExactly(raw)), done: table.rows.map(() => undefined), running: null };
       follow(0);
       return;
     }

@@ -2,6 +2,11 @@
 
 import { BadFile } from "./csv.js";
 
+/** A string or a number of JSON. */
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+/** What stands before a long integer in its string: a character that no text has. */
+const LONG = "\ufdd0";
+const WRITTEN = new RegExp(`"${LONG}(-?\\d+)"`, "g");
 const OBJECT = "one JSON object a line, or an array of objects";
 
 /** Return whether a text is JSON lines or an array, as far as its first character tells. */
@@ -28,8 +33,18 @@ export function read(text) {
  * A row with a `whole` object is that one.
  */
 export function write(rows, isArray) {
-  const objects = rows.map(({ raw, fields, whole }) => (whole ? JSON.stringify(whole) : extended(raw, fields)));
+  const objects = rows.map(({ raw, fields, whole }) => (whole ? writeExactly(whole) : extended(raw, fields)));
   return isArray ? `[\n${objects.join(",\n")}\n]\n` : objects.map((object) => `${object}\n`).join("");
+}
+
+/** Return a record as an object, in which integers that JavaScript would round are strings; writeExactly gives them back. */
+export function parseExactly(raw) {
+  const kept = (one) => (/^-?\d+$/.test(one) && String(Number(one)) !== one ? JSON.stringify(LONG + one) : one);
+  return JSON.parse(raw.replace(TOKEN, kept));
+}
+
+function writeExactly(record) {
+  return JSON.stringify(record).replace(WRITTEN, "$1");
 }
 
 function extended(raw, fields) {

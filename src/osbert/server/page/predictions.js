@@ -15,7 +15,7 @@ export function written(table, work, kind, places) {
   return table.rows[0]?.raw === undefined ? asCsv(table, work, kind, places) : asJson(table, work, kind, places);
 }
 
-function asCsv({ header, rows, delimiter, newline }, { rows: asked, done }, kind, places) {
+function asCsv({ header, names: own, rows, delimiter, newline }, { rows: asked, done }, kind, places) {
   const wrong = (place) => done[place]?.error;
   const told = new Map(places.map((place) => [place, done[place] && !wrong(place) ? kind.cells(done[place].answer, asked[place]) : {}]));
   const names = [...new Set([...told.values()].flatMap(Object.keys))];
@@ -26,7 +26,7 @@ function asCsv({ header, rows, delimiter, newline }, { rows: asked, done }, kind
     ...(errors ? [wrong(place)] : []),
     ...rows[place].cells.slice(header.length),
   ]);
-  return writeCsv([[...header, ...free([...names, ...(errors ? ["error"] : [])], header)], ...lines], delimiter, newline);
+  return writeCsv([[...own, ...free([...names, ...(errors ? ["error"] : [])], header)], ...lines], delimiter, newline);
 }
 
 function asJson({ header, rows, isArray }, { rows: asked, done }, kind, places) {
