@@ -292,7 +292,7 @@ def test_a_corpus_with_another_tokenizer_is_refused(run, tmp_path, corpus) -> No
 def test_the_corpus_folder_is_no_run_folder(run, tmp_path, corpus) -> None:
     shutil.copytree(corpus, tmp_path / "both")
     done = run(on=tmp_path / "both", out="both")
-    refused(done, "output-is-input", "--out", "--corpus", tmp_path / "both")
+    refused(done, "output-is-input", "--out", tmp_path / "both")
 
 
 def test_a_second_process_is_refused(run, tmp_path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from clock import CLOCK
-from osbert import cli
+from terminal import end_with
 
 SETTINGS = """
 objectives = ["mlm", "nsp"]
@@ -56,7 +56,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], BaseProcess]
     context.set_forkserver_preload(["torch._dynamo", "osbert.runs.pretrain.run"])
 
     def start(words: list[str]) -> BaseProcess:
-        process = context.Process(target=cli.main, args=(words,))
+        process = context.Process(target=end_with, args=(words,))
         process.start()
         return process
 

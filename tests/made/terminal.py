@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import cyclopts
@@ -19,6 +20,11 @@ def run(*words: object) -> int:
         return cli.main([*map(str, words)]) or 0
     except SystemExit as ending:
         return int(ending.code or 0)
+
+
+def end_with(words: list[str]) -> NoReturn:
+    """End this process with the status of `osbert` with these words."""
+    sys.exit(run(*words))
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object, **more: Any) -> SimpleNamespace:

@@ -31,6 +31,7 @@ def array_items(blocks: Iterable[str], *, longest: int) -> Iterator[str | ValueE
     cutter = _Cutter(longest)
     for block in blocks:
         yield from cutter.items(block)
+    yield from cutter.rest()
     if cutter.behind:
         yield ValueError("something stands behind the end of the array")
     elif not cutter.over:
@@ -75,6 +76,11 @@ class _Cutter:
             elif sign != ",":
                 self._depth -= 1
         self.behind |= bool(block[place:].strip())
+
+    def rest(self) -> Iterator[str | None]:
+        """Yield the last item of an array that is cut short behind it."""
+        if self._depth == 1 and not self._inside and not self.over and "".join(self._pieces).strip():
+            yield self._whole()
 
     def _keep(self, text: str) -> None:
         self._size += len(text)

@@ -269,7 +269,7 @@ def test_each_problem_of_a_plan_has_its_code(corpus: Path, tmp_path: Path) -> No
     with pytest.raises(UserError) as raised:
         read_plan("cpu", {**TINY, "minutes": 1, "data.length": 48}, corpus=corpus, out=tmp_path / "run")
     assert raised.value.codes == ("output-is-file", "options-exclude-each-other", "invalid-setting")
-    with refusal("output-is-input", "--out", "--corpus"):
+    with refusal("output-is-input", "--out"):
         read_plan("cpu", TINY, corpus=corpus, out=corpus)
 
 
