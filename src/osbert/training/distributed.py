@@ -8,6 +8,7 @@ anything.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -163,6 +164,7 @@ def joined() -> Iterator[Group]:
         if not gone(error):
             raise
         raise lost() from error
+    gc.collect()  # models in cycles hold the buffers of the group: torch may abort where they go last
     distributed.destroy_process_group()  # after an error others may be dead or waiting: then exiting is what ends it
 
 
