@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.errors import Problems, UserError
-from osbert.files import as_json, require_path, writing_output
+from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reports.page import write_report
@@ -76,12 +77,7 @@ def explain_file(
     from osbert.inference.engine import load  # torch takes seconds to import
 
     options.weighing.require_possible()
-    require_path(out)
-    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= {*FILES}):
-        raise UserError(
-            f"{out} is no folder of explanations, and would be written over. Give another --out.",
-            code="output-holds-something-else",
-        )
+    refuse_foreign(out, "explanations", FILES)
     engine = load(run, opening=options.opening)
     report_remarks(engine, watch)
     task = engine.fine_tuned.source.moved(file, options.file.given(engine.fine_tuned))
@@ -89,7 +85,8 @@ def explain_file(
     watch(Notice(inputs.describe))
     problems = Problems(heading=f"{file} cannot be used")
     count = 0
-    for count, (_, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is used
+    for _, record in inputs.rows(problems):
+        count += 1
         if record is not None:
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
     problems.stop_if_any()
@@ -142,7 +139,8 @@ class _FileExplanation:
         from osbert.inference.explain import explain_records
 
         problems = Problems(heading="The file has changed")
-        for window in _windows(self.inputs.rows(problems)):
+        rows = self.inputs.rows(problems)
+        while window := list(islice(rows, WINDOW)):
             problems.stop_if_any()
             records = [record for _, record in window if record is not None]
             said = iter(explain_records(self.engine, records, self.options, label=self.label))
@@ -187,14 +185,3 @@ def _cells(one: Explanation) -> dict[str, Any]:
     for number, word in enumerate(one.strongest(STRONGEST), 1):
         cells |= {f"word {number}": word.word, f"weight {number}": f"{word.weight:.4f}"}
     return cells
-
-
-def _windows(rows: Iterator[tuple[Row, Record | None]]) -> Iterator[list[tuple[Row, Record | None]]]:
-    window: list[tuple[Row, Record | None]] = []
-    for row in rows:
-        window.append(row)
-        if len(window) == WINDOW:
-            yield window
-            window = []
-    if window:
-        yield window
