@@ -12,7 +12,7 @@ from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import EmbeddedOptions
-from osbert.terminal import counted, one_line
+from osbert.terminal import one_line
 
 
 def duplicates(
@@ -47,11 +47,6 @@ def duplicates(
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("comparisons") as watch:
         found = find_duplicates(given, above=above, out=out, watch=watch)
-    target = f" -> {out}" if out else ""
-    groups = counted(found.groups, "group")
-    print(f"{counted(found.rows, 'text')}: {found.duplicates:,} repeat an earlier one, in {groups}{target}")
-    for one in found.largest:
-        more = f" and {len(one.others) - 5:,} more" if len(one.others) > 5 else ""
-        lines = ", ".join(f"{line:,}" for line in one.others[:5])
-        print(f"line {one.line:,}, again in {lines}{more}: {one_line(' | '.join(one.texts))}")
+    for line in found.lines():
+        print(one_line(line))
     return found

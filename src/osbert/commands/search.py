@@ -16,7 +16,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import TextOptions
 from osbert.runs.search_settings import SearchOptions
-from osbert.terminal import counted, one_line
+from osbert.terminal import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +67,12 @@ def search(
     with showing_progress("vectors") as watch:
         if file and out:
             tally = search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
-            print(f"{counted(tally.queries, 'text')}: {counted(tally.rows, 'row')} -> {out}")
+            print(*tally.lines())
             return tally
         found = run(request, request.grouped(texts), watch=watch)
     for one in found:
         if len(found) > 1:
             print(one_line(" | ".join(one.query)))
-        if one.unread:
-            were = "was" if one.unread == 1 else "were"
-            pieces = counted(one.unread, "piece")
-            print(f"{pieces} of the text {were} not read: it is longer than {one.length} tokens.")
-        for near in one.nearest:
-            cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
-            print(f"{cosine}  line {near.line:,}  {one_line(' | '.join(near.texts))}")
+        for line in one.lines():
+            print(one_line(line))
     return found[0] if len(found) == 1 else {"queries": found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,8 +16,8 @@ from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.row_file import require_row_file, row_file
 from osbert.runs.vector_input import VectorInput
+from osbert.terminal import counted
 
-NAMES = ("text", "pair")
 LARGEST = 20
 """Groups that the result lists."""
 
@@ -55,6 +55,16 @@ class DuplicateTally:
     largest: Sequence[DuplicateGroup]
     kept_lines: NDArray[np.int64]
 
+    def lines(self) -> Iterator[str]:
+        """Yield the counts, and the largest groups."""
+        target = f" -> {self.path}" if self.path else ""
+        groups = counted(self.groups, "group")
+        yield f"{counted(self.rows, 'text')}: {self.duplicates:,} repeat an earlier one, in {groups}{target}"
+        for one in self.largest:
+            more = f" and {len(one.others) - 5:,} more" if len(one.others) > 5 else ""
+            places = ", ".join(f"{line:,}" for line in one.others[:5])
+            yield f"line {one.line:,}, again in {places}{more}: {' | '.join(one.texts)}"
+
 
 def find_duplicates(
     given: VectorInput, *, above: float = 0.95, out: Path | None = None, watch: Watch = ignore
@@ -91,7 +101,7 @@ def _write(out: Path, opened: VectorFile, found: Duplicates, sizes: NDArray[np.i
     """Write the rows of all groups, in the order of the file."""
     numbers = np.cumsum(sizes > 1)  # of groups, by the order of what is kept
     kept_lines: dict[int, int] = {}
-    columns = ["group", "line", "kept", "kept_line", "cosine", *NAMES[: len(opened.settings["columns"])]]
+    columns = ["group", "line", "kept", "kept_line", "cosine", *opened.text_names]
     with row_file(out, columns) as write:
         for place, row in enumerate(opened.all_rows()):
             kept = int(found.kept[place])

@@ -30,12 +30,12 @@ from osbert.runs.embed.settings import TextFile
 from osbert.runs.row_file import WriteRow, require_row_file, row_file
 from osbert.runs.search_settings import SearchOptions
 from osbert.runs.standard_input import named_as_given
+from osbert.terminal import counted
 
 QUERIES = 512
 """Queries that are compared with a block at a time."""
 DEPTH = 100
 """The fewest texts of each ranking that hybrid search fuses."""
-NAMES = ("text", "pair")
 Texts = tuple[str, ...]
 """A text, or both of a pair."""
 
@@ -65,6 +65,16 @@ class Neighbourhood:
     unread: int = 0
     length: int = 0
 
+    def lines(self) -> Iterator[str]:
+        """Yield what of the query was not read, and the texts with their cosines and lines."""
+        if self.unread:
+            were = "was" if self.unread == 1 else "were"
+            pieces = counted(self.unread, "piece")
+            yield f"{pieces} of the text {were} not read: it is longer than {self.length} tokens."
+        for near in self.nearest:
+            cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
+            yield f"{cosine}  line {near.line:,}  {' | '.join(near.texts)}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchProgress:
@@ -81,6 +91,10 @@ class SearchTally:
     path: Path
     queries: int
     rows: int
+
+    def lines(self) -> Iterator[str]:
+        """Yield the counts, and where the rows are."""
+        yield f"{counted(self.queries, 'text')}: {counted(self.rows, 'row')} -> {self.path}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +181,7 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
                 f"{len(columns)} ({', '.join(columns)}): name them with --text and --pair.",
                 code="wrong-number-of-texts",
             )
-        kept = NAMES[: len(names)]
+        kept = opened.text_names
         header = ["query_line", *(f"query_{name}" for name in kept), "rank", "cosine", "line", *kept]
         with row_file(out, header) as write:
             return _write(request, opened, rows, write, out=out, watch=watch)

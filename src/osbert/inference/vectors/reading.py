@@ -39,6 +39,11 @@ class VectorFile(ABC):
     path: Path
     settings: Mapping[str, Any]
 
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Return what tables of results call the columns of texts: text, and of pairs pair."""
+        return ("text", "pair")[: len(self.settings["columns"])]
+
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, ...) some at a time, in their order."""
         with _damage_as_error(self.path):

@@ -16,7 +16,6 @@ from osbert.inference.vectors.nearest import pair_cosines
 from osbert.inference.vectors.reading import VectorFile
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.duplicates import NAMES
 from osbert.runs.row_file import row_file
 from osbert.runs.topics.report import topics_report
 from osbert.runs.topics.result import Topic, TopicTally, TopicText
@@ -123,7 +122,7 @@ def _described(opened: VectorFile, labels: Numbers, cosines: Vectors) -> list[To
 
 
 def _write_rows(path: Path, opened: VectorFile, labels: Numbers, cosines: Vectors) -> None:
-    columns = ["line", "topic", "cosine", *NAMES[: len(opened.settings["columns"])]]
+    columns = ["line", "topic", "cosine", *opened.text_names]
     with row_file(path, columns) as write:
         for row, label, cosine in zip(opened.all_rows(), labels.tolist(), cosines.tolist(), strict=True):
             write([row.line, label + 1, round(cosine, 6), *row.texts])
