@@ -12,15 +12,14 @@ from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, Sco
 from osbert.analysis.interpolation import require_table
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
-from osbert.data.example import Integers
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
 from osbert.evaluation.score import Encoded, encoded, refuse_long
-from osbert.inference.fill import MASK, MaskFill, masked
+from osbert.inference.fill import MaskFill, masked, masked_pieces
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
-from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PredictionSource(Protocol):
@@ -95,7 +94,7 @@ def explain_masks(
             code="invalid-value",
         )
     example = masked(text, engine.packer)
-    bounds, words = words_of_pieces(text, *_offsets(text, tokenizer))
+    bounds, words = words_of_pieces(text, *masked_pieces(text, tokenizer)[1:])
     tokens = np.full(len(example), -1)
     tokens[~example.special] = words
     masks = np.flatnonzero(example.ids == tokenizer.mask)
@@ -106,37 +105,3 @@ def explain_masks(
     ids = [tokenizer.vocabulary.index(one) for one in pieces]
     score = MaskScore(engine.learner, head, masks.tolist(), ids)
     return explain(engine.learner, records, score, options, tokenizer)
-
-
-def _offsets(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers]:
-    """Return where the pieces of a text with masks, as `fill.masked` cuts it, lie in it: starts and ends (n,)."""
-    if isinstance(tokenizer, FileTokenizer):
-        return _offsets_of_file(text, tokenizer)
-    starts: list[int] = []
-    ends: list[int] = []
-    begin = 0
-    for number, part in enumerate(text.split(MASK)):
-        if number:
-            starts.append(begin - len(MASK))
-            ends.append(begin)
-        found = tokenizer.encode_with_offsets(part)
-        starts += (begin + found.starts).tolist()
-        ends += (begin + found.ends).tolist()
-        begin += len(part) + len(MASK)
-    return np.array(starts, np.int64), np.array(ends, np.int64)
-
-
-def _offsets_of_file(text: str, tokenizer: FileTokenizer) -> tuple[Integers, Integers]:
-    """Return the same where the tokenizer's own mask stands for [MASK] before it cuts the text."""
-    mask = tokenizer.vocabulary[tokenizer.mask]
-    found = tokenizer.encode_with_offsets(text.replace(MASK, mask))
-    origins: list[int] = []  # of each character of what is cut: its index in the text
-    begin = 0
-    for number, part in enumerate(text.split(MASK)):
-        if number:
-            origins += [*[begin] * (len(mask) - 1), begin + len(MASK) - 1]
-            begin += len(MASK)
-        origins += range(begin, begin + len(part))
-        begin += len(part)
-    places = np.array([*origins, begin])
-    return places[found.starts], places[np.maximum(found.ends - 1, 0)] + 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from osbert.data.example import Example
+from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer, PieceRun
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.models.contract import Learner
@@ -28,15 +28,39 @@ class MaskFill(NamedTuple):
 
 def masked(text: str, packer: Packer) -> Example:
     """Return a text as a sequence in which each [MASK] is the mask piece; other specials are cut as any text is."""
-    tokenizer = packer.tokenizer
+    return packer.single(*PieceRun.of(masked_pieces(text, packer.tokenizer)[0], packer.tokenizer))
+
+
+def masked_pieces(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers, Integers]:
+    """Return the pieces (n,) of a text with masks, and where they start and end in it (n,), in characters."""
     if isinstance(tokenizer, FileTokenizer):  # it knows its mask in a text, and whose the spaces around it are
-        pieces = tokenizer.encode(text.replace(MASK, tokenizer.vocabulary[tokenizer.mask]))
-    else:
-        ids: list[int] = []
-        for number, part in enumerate(text.split(MASK)):
-            ids += ([tokenizer.mask] if number else []) + tokenizer.encode(part).tolist()
-        pieces = np.array(ids, np.int32)
-    return packer.single(*PieceRun.of(pieces, tokenizer))
+        mask = tokenizer.vocabulary[tokenizer.mask]
+        found = tokenizer.encode_with_offsets(text.replace(MASK, mask))
+        places = _origins(text, len(mask))
+        return found.ids, places[found.starts], places[np.maximum(found.ends - 1, 0)] + 1
+    parts: list[tuple[Integers, Integers, Integers]] = []
+    begin = 0
+    for number, part in enumerate(text.split(MASK)):
+        if number:
+            parts.append((np.array([tokenizer.mask]), np.array([begin - len(MASK)]), np.array([begin])))
+        found = tokenizer.encode_with_offsets(part)
+        parts.append((found.ids, begin + found.starts, begin + found.ends))
+        begin += len(part) + len(MASK)
+    ids, starts, ends = (np.concatenate(columns).astype(np.int32) for columns in zip(*parts, strict=True))
+    return ids, starts, ends
+
+
+def _origins(text: str, length: int) -> Integers:
+    """Return which character of a text each one is of when its masks have `length` characters, and one behind it."""
+    origins: list[int] = []
+    begin = 0
+    for number, part in enumerate(text.split(MASK)):
+        if number:
+            origins += [*[begin] * (length - 1), begin + len(MASK) - 1]
+            begin += len(MASK)
+        origins += range(begin, begin + len(part))
+        begin += len(part)
+    return np.array([*origins, begin])
 
 
 def fill(
