@@ -71,7 +71,8 @@ class TaskRows:
 
     `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
     that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was mended or is amiss
-    in the data, a line a record. `auxiliary`: whether every next piece is learnt, too.
+    in the data, a line a record. `auxiliary`: whether every next piece is learnt, too. `whole`: whether each step is
+    one pass, also where the task does not need it.
     """
 
     task: Task
@@ -82,6 +83,7 @@ class TaskRows:
     fingerprint: str
     remarks: Sequence[str]
     auxiliary: bool = False
+    whole: bool = False
 
     @classmethod
     def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
@@ -116,8 +118,8 @@ class TaskRows:
             **more,
         )
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> RecordLoader:
-        """Return the stream of steps; `whole`: each is one pass, also where the task does not need it."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
+        """Return the stream of steps."""
         task = self.task
         return RecordLoader(
             self.targeted,
@@ -125,7 +127,7 @@ class TaskRows:
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
-            whole=whole or task.batching == "step",
+            whole=self.whole or task.batching == "step",
         )
 
     @property
@@ -269,11 +271,10 @@ class FinetuneRows:
         """Return the weights of the losses that are not 1, by the names of their heads."""
         return {name: weight for rows in self.tasks for name, weight in rows.weights.items()}
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int, whole: bool = False) -> EpochLoader:
-        """Return the stream of steps, each of one task and, if `whole`, one pass."""
+    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
+        """Return the stream of steps, each of one task."""
         loaders = {
-            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed, whole=whole)
-            for rows in self.tasks
+            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
         }
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 

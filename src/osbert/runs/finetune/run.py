@@ -75,12 +75,9 @@ class FinetuneTrainer:
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
         self.learner.weights = rows.weights | ({language: settings.auxiliary} if model.language else {})
-        contrastive = settings.few_shot not in ("none", "linear")
-        self.loader = rows.loader(
-            batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed, whole=contrastive
-        )
+        self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
-        trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
+        trained = contrastive_learner(model.backbone, *heads) if settings.contrastive else self.learner
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)

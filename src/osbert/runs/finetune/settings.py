@@ -119,6 +119,11 @@ class FinetuneSettings:
                     yield f"{name} = {getattr(self, name)} does nothing with {setting} = {getattr(self, setting)}"
 
     @property
+    def contrastive(self) -> bool:
+        """Return whether the vectors of texts are tuned by their labels first."""
+        return self.few_shot not in ("none", "linear")
+
+    @property
     def adapters(self) -> int:
         """Return the width of the adapters that are tuned, 0 where none are."""
         return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0

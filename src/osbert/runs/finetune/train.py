@@ -55,16 +55,15 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
 
     Raises UserError where one of several tasks would not be learnt.
     """
-    longest = model.backbone.architecture.length
+    longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
         own = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
-        laid_out.append(dataclasses.replace(own, auxiliary=plan.training.auxiliary > 0))
+        laid_out.append(dataclasses.replace(own, auxiliary=wanted.auxiliary > 0, whole=wanted.contrastive))
     rows = FinetuneRows.of(laid_out)
-    wanted = plan.training
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
         watch(Notice(f"steps are drawn by the tasks' sizes to the power of {EXPONENT}: {draws}"))
     return rows

@@ -150,7 +150,7 @@ def laid_out_as(rows: FinetuneRows, splits: Splits) -> FinetuneRows:
     """Return other rows of the same task, as the same tokenizer lays them out."""
     [own] = rows.tasks
     found = TaskRows.of(own.task, splits, own.packer)
-    return FinetuneRows(tasks=[dataclasses.replace(found, auxiliary=own.auxiliary)])
+    return FinetuneRows(tasks=[dataclasses.replace(found, auxiliary=own.auxiliary, whole=own.whole)])
 
 
 def trial_of(part: str, seed: int, folder: Path) -> StudyTrial:
