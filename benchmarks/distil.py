@@ -24,7 +24,6 @@ import dataclasses
 import itertools
 import json
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ import numpy as np
 import torch
 
 import osbert
+from kept_runs import make_missing, read_runs
 from osbert.evaluation.intervals import score_intervals
 from osbert.inference.engine import Engine
 from osbert.interop.folder import open_folder
@@ -59,7 +59,7 @@ class Measured:
     side: str
     seed: int
     score: float = 0.0
-    interval: tuple[float, float] = (0.0, 0.0)
+    interval: Sequence[float] = (0.0, 0.0)
     speed: float = 0.0
     relative: float = 0.0
     megabytes: float = 0.0
@@ -228,12 +228,6 @@ def speed(engine: Engine, records: Sequence[Any]) -> float:
     return best
 
 
-def read(path: Path) -> list[Measured]:
-    """Return the runs of a file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [Measured(**(found | {"interval": tuple(found["interval"])})) for found in map(json.loads, lines)]
-
-
 def table(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the lines of a table of one set of runs: a row a side, and which to take when."""
     yield "| set | rows + texts | side | score (95% interval) | kept | rows/s | speed | MB | take it |"
@@ -291,17 +285,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="print the table of the runs that are there, make none")
     options = parser.parse_args()
-    known = {run.key for run in read(options.out)}
     wanted = itertools.product(options.seeds.split(","), options.sets.split(","), options.sides.split(","))
-    for seed, name, side in () if options.table else wanted:
-        run = Measured(set=name, rows=options.rows, texts=options.texts, side=side, seed=int(seed))
-        if run.key in known:
-            continue
-        run = Bench(options=options, wanted=run).measured()
-        print(run, file=sys.stderr, flush=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(dataclasses.asdict(run)) + "\n")
-    for line in table(read(options.out)):
+    runs = (
+        Measured(set=name, rows=options.rows, texts=options.texts, side=side, seed=int(seed))
+        for seed, name, side in ([] if options.table else wanted)
+    )
+    make_missing(runs, options.out, Measured, lambda run: Bench(options=options, wanted=run).measured())
+    for line in table(read_runs(options.out, Measured)):
         print(line)
 
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +35,7 @@ import numpy as np
 import finetune_theirs
 import osbert
 from finetune import CASES, Case, listed
+from kept_runs import make_missing, read_runs
 from osbert.evaluation.compare import summarise
 from osbert.interop.packaged import minilm
 from osbert.options import given
@@ -170,11 +169,6 @@ def features(model: Path, texts: Sequence[str]) -> np.ndarray:
     return np.concatenate([*found, abs(found[0] - found[1]), found[0] * found[1]]) if len(found) == 2 else found[0]
 
 
-def read(path: Path) -> list[Measured]:
-    """Return the runs of a file."""
-    return [Measured(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def table(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the lines of a table: a row for each set and number of rows, a column for each side."""
     sides = list(dict.fromkeys(run.side for run in runs))
@@ -215,20 +209,21 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of the runs that are there, make none")
     parser.add_argument("--pause", type=Path, help="no run begins while this file is there")
     options = parser.parse_args()
-    known = {run.key for run in read(options.out)}
     sets = listed(options.sets, list(SETS))
     wanted = itertools.product(options.rows, options.seeds, sets, options.sides.split(","))
-    for rows, seed, name, side in () if options.table else wanted:
-        run = Measured(model=options.name, set=name, rows=rows, side=side, seed=seed)
-        if run.key in known or name in UNLIKE.get(side, ()):
-            continue
+    runs = (
+        Measured(model=options.name, set=name, rows=rows, side=side, seed=seed)
+        for rows, seed, name, side in ([] if options.table else wanted)
+        if name not in UNLIKE.get(side, ())
+    )
+
+    def make(run: Measured) -> Measured:
         while options.pause and options.pause.exists():
             time.sleep(1)
-        run = measured(run, model=options.model, data=options.data, most=options.dev)
-        print(run, file=sys.stderr, flush=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(dataclasses.asdict(run)) + "\n")
-    for line in table(read(options.out)):
+        return measured(run, model=options.model, data=options.data, most=options.dev)
+
+    make_missing(runs, options.out, Measured, make)
+    for line in table(read_runs(options.out, Measured)):
         print(line)
 
 
