@@ -112,7 +112,7 @@ class PaddedGraph(nn.Module):
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
         if embeddings.distance_scores is not None:
-            added = embeddings.distance_scores.between(positions[None])
+            added = embeddings.distance_scores.between(positions[None], positions[None])
             bias, local_bias = bias + added, local_bias + added
         distances = self._distances(positions)
         for layer, block in enumerate(self.backbone.depth):
