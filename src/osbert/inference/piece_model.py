@@ -13,9 +13,11 @@ from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.inference.fill import MASK, MaskFill, fill, masked
+from osbert.inference.generate import Generation, TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import samples, windows
 from osbert.models.contract import Learner
+from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -93,3 +95,41 @@ class PieceModel:
         if isinstance(texts, Iterator):
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
         return score(0, samples(texts, "score"))
+
+    def generate(self, texts: Sequence[str], **options: Any) -> list[Generation]:
+        """Return what a left-to-right model writes after each text.
+
+        `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
+        generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
+        seed draws the same text for the text at a place of the list, whatever the others are. Raises UserError where
+        the model does not write, at options that cannot be or contradict each other, and at what is no text.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> [written] = model.generate(["the good"], most=3)
+        >>> written.pieces, written.ended
+        (3, 'most')
+        """
+        writer = TextWriter.of(self, recipe.settings(GenerationOptions, options))
+        return writer.texts([_single(sample, place) for place, sample in enumerate(samples(texts, "generate"))])
+
+    def stream(self, text: str, **options: Any) -> Iterator[str]:
+        """Yield what the model writes after a text in parts, while it writes; `options` as for `generate`.
+
+        With beams the whole comes at once, since any beginning may still be given up.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> parts = list(model.stream("the good", most=3))
+        >>> "".join(parts) == model.generate(["the good"], most=3)[0].text
+        True
+        """
+        [sample] = samples([text], "stream")
+        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).stream(_single(sample, 0))
+
+
+def _single(sample: Sequence[str], place: int) -> str:
+    """Return the one text of a sample. Raises UserError where there are more."""
+    if len(sample) != 1:
+        raise UserError(f"texts[{place}]: {len(sample)} texts, not one.", code="wrong-number-of-texts")
+    return sample[0]

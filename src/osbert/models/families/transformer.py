@@ -15,8 +15,10 @@ from osbert.data.batch import Batch
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
+from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
@@ -128,6 +130,12 @@ class Transformer(Backbone):
         layouts = self.layouts(self.layout(batch))
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.weights(hidden, layout)
+
+    def decoder(self, head: Head) -> LeftToRightDecoder | None:
+        """Return what writes texts where no state depends on a later token, and keys not on a distance."""
+        if not isinstance(head, MaskedLanguageHead) or not self.architecture.causal or self.embeddings.distances:
+            return None
+        return LeftToRightDecoder(self, head)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""

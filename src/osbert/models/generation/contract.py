@@ -11,7 +11,7 @@ from torch import Tensor
 from osbert.data.example import Example
 
 
-class Decoder(Protocol):
+class CachedDecoder(Protocol):
     """A model with what it keeps of the rows that it writes. Scores are (rows, V), before the softmax."""
 
     @property

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.models.families.transformer import Transformer
 from osbert.models.generation.cache import KeyValueCache
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.transformer.block import Block
+from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout
+
+
+class BlockStack(Protocol):
+    """The parts of a Transformer (models/families/transformer.py) that a step passes, one after the other."""
+
+    embeddings: Embeddings
+
+    @property
+    def depth(self) -> Sequence[Block]:
+        """Return the block of each layer, from the bottom up."""
+
+    def layout(self, batch: Batch) -> Layout:
+        """Return how a batch's sequences lie in memory."""
+
+    def layouts(self, layout: Layout) -> Iterable[Layout]:
+        """Return the layout of each block."""
+
+    def top(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Return the last layer's states from what the last block gives, both (N, D)."""
 
 
 class LeftToRightDecoder:
@@ -22,10 +43,8 @@ class LeftToRightDecoder:
     A prompt may have an order of its own: where it is 0 everywhere, its tokens see each other (a prefix LM).
     """
 
-    def __init__(self, backbone: Transformer, head: MaskedLanguageHead) -> None:
-        """Stand for a model. Raises ValueError where later tokens change the states of earlier ones."""
-        if backbone.recurrent is not None or backbone.embeddings.distances is not None:
-            raise ValueError("recurrent layers and disentangled positions keep no keys and values")
+    def __init__(self, backbone: BlockStack, head: MaskedLanguageHead) -> None:
+        """Stand for a model; `Transformer.decoder` makes one where there can be one."""
         self.backbone = backbone
         self.head = head
         self.cache = KeyValueCache(torch.zeros(1, dtype=torch.long), layers=0, room=0)
@@ -60,8 +79,9 @@ class LeftToRightDecoder:
         backbone, cache = self.backbone, self.cache
         batch = self._one_each(pieces)
         hidden = backbone.embeddings(batch)
+        # Of the layout of single tokens attention reads the rotary turns alone.
         added: dict[int | None, Tensor | None] = {}
-        for layer, (block, layout) in enumerate(zip(backbone.depth, backbone.layouts(self._turns(batch)))):
+        for layer, (block, layout) in enumerate(zip(backbone.depth, backbone.layouts(backbone.layout(batch)))):
             if layout.window not in added:
                 added[layout.window] = self._added(layout.window)
             query, key, value = block.attention.project(block.attended(hidden), layout)
@@ -87,10 +107,6 @@ class LeftToRightDecoder:
             starts=places.to(self.device),
             records=places,
         )
-
-    def _turns(self, batch: Batch) -> Layout:
-        """Return the layout of the new tokens, of which attention reads the rotary turns alone."""
-        return self.backbone.layout(batch)
 
     def _added(self, window: int | None) -> Tensor | None:
         """Return what is added to the scores of each row's new token and all columns up to its own."""

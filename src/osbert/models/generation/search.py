@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from osbert.data.example import Example
-from osbert.models.generation.contract import Decoder
+from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions
 
 Ending = Literal["end", "most"]
@@ -53,7 +53,7 @@ class Limits:
 
 
 def write(
-    decoder: Decoder,
+    decoder: CachedDecoder,
     prompts: Sequence[Example],
     options: GenerationOptions,
     limits: Limits,
@@ -85,7 +85,7 @@ class _Row:
 
 
 def _by_pieces(
-    decoder: Decoder,
+    decoder: CachedDecoder,
     prompts: Sequence[Example],
     options: GenerationOptions,
     limits: Limits,
@@ -218,7 +218,7 @@ class _Search:
 
 
 def _by_beams(
-    decoder: Decoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
+    decoder: CachedDecoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
 ) -> Iterator[WrittenRow]:
     shares = decoder.begin(prompts, most=options.most).float().log_softmax(dim=-1)
     searches = [_Search(row, [(0.0, [])]) for row in range(len(prompts))]

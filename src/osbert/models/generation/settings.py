@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from osbert.errors import Problems
 
 MOST_PIECES = 100_000
 MOST_BEAMS = 64
+DEFAULT_MOST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
     """How text is written."""
 
-    most: int = 64
-    """Most pieces that are written; fewer where the model reads no longer texts."""
+    most: int = 0
+    """Most pieces that are written; 0 for 64, or half of what the model reads where that is less."""
     least: int = 0
     """Pieces that are written before the text may end."""
     beams: int = 1
@@ -36,6 +38,10 @@ class GenerationOptions:
     seed: int = 0
     """With sample: of all draws; the same seed gives the same text, alone or among others."""
 
+    def fitting(self, length: int) -> Self:
+        """Return the options for a model that reads `length` tokens."""
+        return replace(self, most=self.most or min(DEFAULT_MOST, length // 2))
+
     def require_possible(self) -> None:
         """Raise UserError at all values that cannot be, and at settings that contradict each other."""
         problems = Problems(heading="The text cannot be written so")
@@ -47,7 +53,7 @@ class GenerationOptions:
 
     def _impossible(self) -> Iterator[str]:
         bounds = {
-            "most": (1, MOST_PIECES),
+            "most": (0, MOST_PIECES),
             "least": (0, MOST_PIECES),
             "beams": (1, MOST_BEAMS),
             "no_repeat": (0, MOST_PIECES),
@@ -66,7 +72,7 @@ class GenerationOptions:
             yield f"length_penalty must be a number, not {self.length_penalty}"
 
     def _contradictions(self) -> Iterator[str]:
-        if self.least > self.most:
+        if self.least > self.most > 0:
             yield f"least is {self.least:,}, but most is {self.most:,}"
         if self.sample and self.beams > 1:
             yield f"sample draws pieces, and beams = {self.beams} searches for the likeliest text: choose one"
