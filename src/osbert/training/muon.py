@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from osbert.training.adamw import PlainAdamW
-from osbert.training.parallel import is_dealt
+from osbert.training.dealt import is_dealt
 
 CURVE = (3.4445, -4.7750, 2.0315)
 """Coefficients of x, x^3 and x^5 in the polynomial that, iterated, brings every singular value to about 1."""

@@ -138,7 +138,7 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
     """
     import torch
 
-    from osbert.training.parallel import is_dealt
+    from osbert.training.dealt import is_dealt
 
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     if is_dealt(norm):

@@ -7,16 +7,13 @@ the whole step beforehand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
 
 from osbert.training.distributed import Group
 from osbert.training.settings import Spread
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 BUCKET = 2**25
 """Bytes of gradients that are summed at once: few enough that the first are on their way early in the backward pass."""
@@ -122,19 +119,6 @@ class Replication(Alone):
         finally:
             self.missing = []
         self.sent = []  # not after an error: `give_up` must know what has been sent
-
-
-def is_dealt(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether each process has a share of a tensor.
-
-    Told by an attribute that DTensor alone has: importing that class takes most of a second in every run.
-    """
-    return hasattr(tensor, "placements")
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that is in this process."""
-    return tensor.to_local() if is_dealt(tensor) else tensor
 
 
 def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device) -> Parallel:

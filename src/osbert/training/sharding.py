@@ -8,8 +8,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
+from osbert.training.dealt import is_dealt
 from osbert.training.distributed import Group
-from osbert.training.parallel import is_dealt
 
 
 class Sharding:
