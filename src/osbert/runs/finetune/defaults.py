@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from osbert.interop.folder import open_folder
+from osbert.errors import UserError
+from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
+from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
@@ -19,7 +22,9 @@ STEPS = 200
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
 FEW_ROWS = 100
-"""The number of rows below which few-shot learning is chosen where it can be."""
+"""The number of single texts below which few-shot learning is chosen where it can be."""
+FEW_PAIRS = 2000
+"""The number of pairs below which a sentence encoder's vectors are compared by a linear layer (docs/results.md)."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """What contrastive tuning has where it is not given."""
 
@@ -57,6 +62,8 @@ def fill_defaults(
     """
     chosen, reason = _choice(plan, records, out)
     plan = plan.changed(chosen)
+    if plan.training.few_shot == "linear":
+        plan = replace(plan, tasks=tuple(task.by_vectors(own) for task, own in zip(plan.tasks, records)))
     table = plan.table()
     said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
     said |= dict.fromkeys(plan.comparison.varied, "searched")
@@ -84,30 +91,51 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         )
     if not plan.open.issuperset(LENGTH):
         return {}, "as given, and the defaults where nothing is given, whatever the number of rows"
-    if few_shot_suits(plan, records):
-        return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+    kind = few_shot_kind(plan, records)
+    if kind == "contrastive":
+        return {"training.few_shot": kind} | CONTRASTIVE, (
             f"{len(records[0]):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
             "and a linear layer is fitted to them. --few-shot none fine-tunes."
+        )
+    if kind == "linear":
+        return {"training.few_shot": kind}, (
+            f"{len(records[0]):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
+            "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
         )
     return _small_data(plan, records)
 
 
-def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> bool:
-    """Return whether few-shot learning is chosen: for under FEW_ROWS single texts with a class each.
+def few_shot_kind(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> Literal["none", "linear", "contrastive"]:
+    """Return how few rows are learnt: single texts with a class each under FEW_ROWS, or pairs under FEW_PAIRS.
 
-    Not where one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence
-    vectors for pooled states. A pair is read as one sequence, which an encoder of sentences has never seen.
+    Pairs for a model of sentences only: vectors of another encoder say little of how alike two texts are. "none" where
+    one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence vectors for
+    pooled states; and for pairs where settings of the epochs are given, of which a linear layer has none.
     """
     if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
-        return False
+        return "none"
     task, training, [rows] = plan.task, plan.training, records
-    if task.form != "sequence" or task.values != "classes" or not 0 < len(rows) < FEW_ROWS:
-        return False
+    if task.form != "sequence" or not 0 < len(rows) < FEW_PAIRS:
+        return "none"
     if training.tuning != "full" or training.recurrent or training.auxiliary or training.frozen:
+        return "none"
+    folder = open_folder(plan.model, plan.opening.again)
+    if with_sentences(folder.architecture) is None:
+        return "none"
+    if task.by_vectors(rows) != task:
+        single = plan.scores == ScoreSettings() and plan.comparison.seeds < 2 and plan.comparison.search == "none"
+        return "linear" if single and _of_sentences(folder) else "none"
+    alone = all(len(row.texts) == 1 for row in rows)
+    return "contrastive" if alone and task.values == "classes" and len(rows) < FEW_ROWS else "none"
+
+
+def _of_sentences(folder: Folder) -> bool:
+    """Return whether an encoder was trained for vectors of sentences, and these are made as its files say."""
+    try:
+        found = folder.sentences
+    except UserError:  # a pooling that there is not here
         return False
-    if any(len(row.texts) > 1 for row in rows):
-        return False
-    return with_sentences(open_folder(plan.model, plan.opening.again).architecture) is not None
+    return found is not None and found.pooling in ("cls", "mean") and not found.remarks
 
 
 def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str]:
