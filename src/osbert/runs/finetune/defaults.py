@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
@@ -24,7 +24,8 @@ BATCH, EPOCHS, RATE = 8, 10, 5e-5
 FEW_ROWS = 100
 """The number of single texts below which few-shot learning is chosen where it can be."""
 FEW_PAIRS = 2000
-"""The number of pairs below which a sentence encoder's vectors are compared by a linear layer (docs/results.md)."""
+"""The number of pairs below which a linear layer compares a sentence encoder's vectors. At 1,000 it was ahead of
+fine-tuning on all sets (docs/results.md); more were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """What contrastive tuning has where it is not given."""
 
@@ -91,42 +92,41 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         )
     if not plan.open.issuperset(LENGTH):
         return {}, "as given, and the defaults where nothing is given, whatever the number of rows"
-    kind = few_shot_kind(plan, records)
-    if kind == "contrastive":
-        return {"training.few_shot": kind} | CONTRASTIVE, (
-            f"{len(records[0]):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
-            "and a linear layer is fitted to them. --few-shot none fine-tunes."
-        )
-    if kind == "linear":
-        return {"training.few_shot": kind}, (
-            f"{len(records[0]):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
-            "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
-        )
-    return _small_data(plan, records)
+    return _few_shot(plan, records) or _small_data(plan, records)
 
 
-def few_shot_kind(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> Literal["none", "linear", "contrastive"]:
-    """Return how few rows are learnt: single texts with a class each under FEW_ROWS, or pairs under FEW_PAIRS.
+def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str] | None:
+    """Return the settings of few-shot learning, for under FEW_ROWS single texts with a class each or FEW_PAIRS pairs.
 
-    Pairs for a model of sentences only: vectors of another encoder say little of how alike two texts are. "none" where
+    Pairs for a model of sentences only: vectors of another encoder say little of how alike two texts are. None where
     one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence vectors for
     pooled states; and for pairs where settings of the epochs are given, of which a linear layer has none.
     """
     if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
-        return "none"
+        return None
     task, training, [rows] = plan.task, plan.training, records
     if task.form != "sequence" or not 0 < len(rows) < FEW_PAIRS:
-        return "none"
+        return None
     if training.tuning != "full" or training.recurrent or training.auxiliary or training.frozen:
-        return "none"
+        return None
+    pairs = task.by_vectors(rows) != task
+    if pairs and (plan.scores != ScoreSettings() or plan.comparison.seeds > 1 or plan.comparison.search != "none"):
+        return None
+    single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
+    if not (pairs or single):
+        return None
     folder = open_folder(plan.model, plan.opening.again)
-    if with_sentences(folder.architecture) is None:
-        return "none"
-    if task.by_vectors(rows) != task:
-        single = plan.scores == ScoreSettings() and plan.comparison.seeds < 2 and plan.comparison.search == "none"
-        return "linear" if single and _of_sentences(folder) else "none"
-    alone = all(len(row.texts) == 1 for row in rows)
-    return "contrastive" if alone and task.values == "classes" and len(rows) < FEW_ROWS else "none"
+    if with_sentences(folder.architecture) is None or (pairs and not _of_sentences(folder)):
+        return None
+    if pairs:
+        return {"training.few_shot": "linear"}, (
+            f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
+            "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
+        )
+    return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+        f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
+        "and a linear layer is fitted to them. --few-shot none fine-tunes."
+    )
 
 
 def _of_sentences(folder: Folder) -> bool:

@@ -93,6 +93,11 @@ class OrdersTask(TextTask):
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
+    @property
+    def explains(self) -> bool:
+        """Return whether predictions can be explained: not those for pairs apart."""
+        return super().explains and not self.apart
+
     def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
         """Return the weights (K,) of joined outputs as those of each sequence's own.
 
