@@ -83,7 +83,7 @@ class Engine(PieceModel):
     @property
     def explains(self) -> bool:
         """Return whether `explain` answers: it needs torch's model, and a task that says what predictions rest on."""
-        known = self.masks is not None or (self.task is not None and type(self.task).explained is not Task.explained)
+        known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
     @overload
