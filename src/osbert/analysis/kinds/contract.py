@@ -20,10 +20,6 @@ from osbert.models.contract import Sizes
 from osbert.reading.trees import Tree
 from osbert.reports.page import Section
 
-DataForm = Literal["texts", "trees"]
-"""What an analysis reads: running text, or sentences with their dependency trees."""
-
-
 Advance = Callable[[int], None]
 """Is called with a number of tokens that were read."""
 
@@ -72,8 +68,8 @@ class TextPass:
 class Investigation:
     """What a file of this folder measures: of which data, of which models, and its section of the report."""
 
-    reads: ClassVar[DataForm] = "texts"
-    """The data that it needs."""
+    reads: ClassVar[str] = "texts"
+    """The form of data that it needs: the name of a file of runs/analyse/forms."""
     needs_attention: ClassVar[bool] = True
     """Whether it says nothing of a model without attention."""
     place: ClassVar[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -12,10 +13,10 @@ from typing import Any, ClassVar
 
 from osbert import __version__, components
 from osbert.analysis.figures import Figure
-from osbert.analysis.kinds.contract import Advance, Analysis, DataForm, Experiment, Investigation
+from osbert.analysis.kinds.contract import Advance, Analysis, Experiment, Investigation
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.passes import PassedModel
-from osbert.analysis.sample import TextSample, punctuation
+from osbert.analysis.sample import Sample, TextSample, punctuation
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
@@ -23,16 +24,15 @@ from osbert.inference.engine import Engine, load
 from osbert.interop.folder import open_folder
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
-from osbert.runs.analyse.data import AnalysisFiles, Sampling
+from osbert.runs.analyse.data import AnalysisFiles
+from osbert.runs.analyse.forms.contract import Sampling
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
 from osbert.runs.contract import Watch, ignore, report_remarks
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
-from osbert.terminal import counted
 from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
 KINDS = "analysis.kinds"
-FORMS: tuple[DataForm, ...] = ("texts", "trees")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +108,10 @@ def analyse(
         longest = engine.backend.architecture.length
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
-        sampling = Sampling(packer=packer, options=options, reading=request.file)
-        trees = sampling.trees(files)
-        texts = sampling.texts(files.texts) if files.texts else sampling.sentences(trees)
-        samples = {"texts": texts, "trees": trees}
+        samples = files.samples(Sampling(packer=packer, options=options, reading=request.file))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
-        return run.complete(folder, {"model": model.name, "weights": weights})
+        about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
+        return run.complete(folder, about, files.notes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +119,13 @@ class _AnalysisRun:
     """One analysis, from where it stands to its end. `work`: what is finished."""
 
     engine: Engine
-    samples: Mapping[str, TextSample]
+    samples: Mapping[str, Sample]
     options: AnalysisOptions
     work: UnfinishedOutput
     watch: Watch
 
-    def complete(self, folder: Path, about: Mapping[str, str]) -> ModelAnalysis:
-        """Do what is not done yet, and write both files."""
+    def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
+        """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
             name: components.find(KINDS, name, base=Investigation) for name in components.names(KINDS)
         }
@@ -135,9 +133,8 @@ class _AnalysisRun:
         reasons = {name: self._reason(kind) for name, kind in ordered}
         due = {name: kind for name, kind in ordered if not reasons[name]}
         if not due:
-            raise UserError(
-                f"The data holds no text of {self.options.shortest} tokens or more, and no tree.", code="no-data"
-            )
+            why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
+            raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
         facts = self._facts(about)
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
@@ -148,7 +145,8 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        notes = [*self._notes(), *(f"{name}: {reason}" for name, reason in reasons.items() if reason)]
+        idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
+        notes = [*self._notes(), *unread, *idle]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -167,10 +165,9 @@ class _AnalysisRun:
 
     def _reason(self, kind: type[Investigation]) -> str:
         """Return why a measurement does not apply, "" where it does."""
-        if (obstacle := kind.obstacle(self._model)) or self.samples[kind.reads].examples:
+        if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
             return obstacle
-        short = kind.reads == "texts" and self.samples["texts"].short
-        return f"there are no {kind.reads}" + (f" of {self.options.shortest} tokens or more" if short else "")
+        return f"there are no {kind.reads.replace('_', ' ')} that could be used"
 
     @property
     def _again(self) -> str:
@@ -186,7 +183,7 @@ class _AnalysisRun:
         """Read each form of the data once, for all analyses of it, then run experiments; keep what each finds."""
         analyses = {name: kind for name, kind in due.items() if issubclass(kind, Analysis)}
         experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
-        read = [form for form in FORMS if form in {one.reads for one in analyses.values()}]
+        read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
         work = {name: one.work(self.samples[one.reads]) for name, one in experiments.items()}
         count = sum(self.samples[form].tokens for form in read) + sum(work.values())
         done = 0
@@ -203,14 +200,15 @@ class _AnalysisRun:
             self._keep(name, experiment.measure(self._model, self.samples[experiment.reads], advance))
             advance(end - done)  # what it said before was an estimate
 
-    def _pass(self, kinds: Mapping[str, type[Analysis]], form: DataForm, advance: Advance) -> None:
+    def _pass(self, kinds: Mapping[str, type[Analysis]], form: str, advance: Advance) -> None:
         """Add each text of a sample to all analyses that read it."""
-        model = self._model
+        model, sample = self._model, self.samples[form]
+        assert isinstance(sample, TextSample), f"the {form} are not laid out as texts"
         analyses = {name: kind(model.backbone.architecture, model.seed) for name, kind in kinds.items()}
         passed = PassedModel(
             backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
         )
-        for texts in passed.passes(self.samples[form]):
+        for texts in passed.passes(sample):
             for text in texts:
                 for analysis in analyses.values():
                     analysis.add(text)
@@ -227,11 +225,12 @@ class _AnalysisRun:
         data = {
             form: {
                 "read": sample.read,
-                "sequences": len(sample.examples),
+                "sequences": len(sample),
                 "tokens": sample.tokens,
                 "sha256": sample.sha256,
             }
             for form, sample in self.samples.items()
+            if sample.read
         }
         return {
             "osbert": __version__,
@@ -242,20 +241,8 @@ class _AnalysisRun:
         }
 
     def _notes(self) -> Iterator[str]:
-        texts, trees = self.samples["texts"], self.samples["trees"]
-        yield from texts.notes
-        if texts.read:
-            yield (
-                f"{counted(len(texts.examples), 'text')} of {texts.read:,} read, {texts.tokens:,} tokens; "
-                f"{texts.short:,} had fewer than {self.options.shortest} tokens and {texts.cut:,} were not read whole"
-            )
-        if trees.read:
-            chosen = sum(tree.part == "select" for tree in trees.trees)
-            yield (
-                f"{counted(len(trees.trees), 'tree')} of {trees.read:,} read: heads chosen on {chosen:,} and scored on "
-                f"{len(trees.trees) - chosen:,}; {trees.short:,} left out"
-            )
-        yield from trees.notes
+        for sample in self.samples.values():
+            yield from sample.notes
 
     def _report(
         self,
@@ -267,7 +254,7 @@ class _AnalysisRun:
         sections = [kind.section(figures) for kind, figures in found.values() if figures]
         few = [f"{name}: too little data for a figure" for name, (_, figures) in found.items() if not figures]
         rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.options.seed)]
-        rows += [(form, facts["data"][form]["sha256"]) for form in FORMS if self.samples[form].examples]
+        rows += [(form, facts["data"][form]["sha256"]) for form, sample in self.samples.items() if len(sample)]
         about = Section(heading="What was read", parts=[*(paragraph(note) for note in [*notes, *few]), table(rows)])
         write_report(
             folder / REPORT,
