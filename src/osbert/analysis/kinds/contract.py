@@ -50,7 +50,7 @@ class TextPass:
 
     `number`: the text's place in the sample. `attention`: of each layer (H, T, T), queries in rows; nothing where the
     model has no heads. `states`: of each layer and the embeddings (T, D). `random`: the attention of a model with fresh
-    weights, for trees alone.
+    weights, `random_states` (T, D): those of the layer in its middle, for trees alone.
     """
 
     number: int
@@ -58,6 +58,7 @@ class TextPass:
     states: Sequence[Tensor]
     attention: Sequence[Tensor] = ()
     random: Sequence[Tensor] = ()
+    random_states: Tensor | None = None
     tree: PlacedTree | None = None
 
 
