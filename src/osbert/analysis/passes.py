@@ -37,7 +37,7 @@ class PassedModel:
 
     def passes(self, sample: TextSample) -> Iterator[list[TextPass]]:
         """Yield the passes of a sample, some texts at a time, always the same ones together."""
-        random = fresh(self.backbone, self.seed) if sample.trees else None
+        random = fresh(self.backbone, self.seed) if sample.trees or sample.labelled else None
         longest = max(map(len, sample.examples), default=1)
         for first in range(0, len(sample.examples), WINDOW):
             window = sample.examples[first : first + WINDOW]
@@ -66,6 +66,7 @@ class PassedModel:
                     random=others[place],
                     random_states=middle[place],
                     tree=sample.trees[number] if sample.trees else None,
+                    labelled=sample.labelled[number] if sample.labelled else None,
                 )
             )
         return found

@@ -235,7 +235,7 @@ class LayerProbes(Analysis):
             yield replace(common, name=f"{self.name}_expected_layer", value=expected)
 
     @classmethod
-    def section(cls, figures: Sequence[Figure]) -> Section:  # type: ignore[override]
+    def section(cls, figures: Sequence[Figure]) -> Section:
         """Return the accuracy and the codelength by layer."""
         found = named(figures, cls.name)
         best = max(found, key=lambda one: one.value)
@@ -320,7 +320,7 @@ def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clu
 
 
 def word_states(text: TextPass, tokens: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return the states (L + 2, W, D) of words, means of their pieces (W, T): of each layer, then of a random encoder."""
+    """Return the states (L + 2, W, D) of words, means of their pieces (W, T): each layer's, then the random encoder's."""
     means = tokens / tokens.sum(-1, keepdims=True)
     layers: list[Any] = [*text.states, text.random_states]
     return np.stack([np.clip(means @ _numbers(state), -LARGEST, LARGEST).astype(np.float16) for state in layers])
