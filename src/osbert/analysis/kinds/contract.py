@@ -49,12 +49,22 @@ class PlacedTree:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacedWords:
+    """The words of a sentence with their labels (W,), and the tokens of each as a tree has them. `part`: as there."""
+
+    words: Sequence[str]
+    labels: Sequence[str]
+    tokens: NDArray[np.float32]
+    part: Literal["select", "score"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextPass:
     """What a model computed of one text of T tokens.
 
     `number`: the text's place in the sample. `attention`: of each layer (H, T, T), queries in rows; nothing where the
     model has no heads. `states`: of each layer and the embeddings (T, D). `random`: the attention of a model with fresh
-    weights, for trees alone.
+    weights, `random_states` (T, D): those of the layer in its middle, for trees and labelled words alone.
     """
 
     number: int
@@ -62,7 +72,9 @@ class TextPass:
     states: Sequence[Tensor]
     attention: Sequence[Tensor] = ()
     random: Sequence[Tensor] = ()
+    random_states: Tensor | None = None
     tree: PlacedTree | None = None
+    labelled: PlacedWords | None = None
 
 
 class Investigation:
