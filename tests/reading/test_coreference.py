@@ -44,7 +44,7 @@ def test_brackets_that_do_not_pair_are_named(tmp_path: Path) -> None:
     path.write_text(document("A/(1 dog/2)") + document("A/(1 dog"))
     problems = Problems(heading="")
     assert list(read_documents(path, problems)) == []
-    assert [f"line {line}" in message for line, message in zip((3, 7), problems.messages)] == [True, True]
+    assert [f"line {line}" in message for line, message in zip((3, 8), problems.messages)] == [True, True]
 
 
 def test_a_row_of_gap_is_a_choice_of_two_names(tmp_path: Path) -> None:

@@ -21,10 +21,54 @@ BEGIN = "#begin document"
 GAP = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")
 WORDS = 110
 """Most words of a text that is made of sentences: about what models read in 128 to 160 pieces."""
-BEHIND_HEAD = frozenset(["of", "who", "whom", "which", "that", "in", "on", "at", "with", "from", "to", "for", "by", ",", "and", "or"])
+BEHIND_HEAD = frozenset(
+    ["of", "who", "whom", "which", "that", "in", "on", "at", "with", "from", "to", "for", "by", ",", "and", "or"]
+)
 """Words before the first of which a mention's head word stands, in English."""
 PRONOUNS = frozenset(
-    ["i", "me", "my", "mine", "myself", "you", "your", "yours", "yourself", "yourselves", "he", "him", "his", "himself", "she", "her", "hers", "herself", "it", "its", "itself", "we", "us", "our", "ours", "ourselves", "they", "them", "their", "theirs", "themselves", "thou", "thee", "thy", "thine", "who", "whom", "whose", "which", "that", "this"]
+    [
+        "i",
+        "me",
+        "my",
+        "mine",
+        "myself",
+        "you",
+        "your",
+        "yours",
+        "yourself",
+        "yourselves",
+        "he",
+        "him",
+        "his",
+        "himself",
+        "she",
+        "her",
+        "hers",
+        "herself",
+        "it",
+        "its",
+        "itself",
+        "we",
+        "us",
+        "our",
+        "ours",
+        "ourselves",
+        "they",
+        "them",
+        "their",
+        "theirs",
+        "themselves",
+        "thou",
+        "thee",
+        "thy",
+        "thine",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "that",
+        "this",
+    ]
 )
 
 MentionKind = Literal["pronouns", "names", "nouns", "ambiguous pronouns"]

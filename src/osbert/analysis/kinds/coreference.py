@@ -1,10 +1,10 @@
 """Heads against coreference: how often a head's strongest attention, among all mentions, falls on a right one.
 
-Clark et al. 2019, section 4.3: from the head word of a mention to the head words of the mentions before it, the one with
-the most attention is the head's answer, and it is right where it is of the same thing. Of an ambiguous pronoun (GAP,
-Webster et al. 2018) the two names are the choice. Unlike there, a head is chosen on other documents than those it is
-scored on, and so is the best head of a model with fresh weights. Other answers: the nearest mention, and the nearest one
-with the same head word.
+Clark et al. 2019, section 4.3: from the head word of a mention to the head words of the mentions before it, the one
+with the most attention is the head's answer, and it is right where it is of the same thing. Of an ambiguous pronoun
+(GAP, Webster et al. 2018) the two names are the choice. Unlike there, a head is chosen on other documents than those it
+is scored on, and so is the best head of a model with fresh weights. Other answers: the nearest mention, and the nearest
+one with the same head word.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Coreference(Experiment):
         best = max(found, key=lambda one: one.value - max(_others(one)))
         above = best.interval is not None and best.interval[0] > max(_others(best))
         plain = (
-            f"Head {_head(best)} is right about {best.value:.0%} of {best.n:,} {best.where['mentions']}, the best other "
-            f"answer ({max(best.baselines, key=lambda name: _known(best, name))}) about {max(_others(best)):.0%}: "
+            f"Head {_head(best)} is right about {best.value:.0%} of {best.n:,} {best.where['mentions']}, the best "
+            f"other answer ({max(best.baselines, key=lambda name: _known(best, name))}) about {max(_others(best)):.0%}: "
             + ("better, even at the lower end of its interval." if above else "no head is surely better.")
         )
         caution = (
