@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from osbert.analysis.probe import LinearProbe, choose_strength, control_labels
+from osbert.analysis.probe import (
+    LinearProbe,
+    MixedProbe,
+    choose_strength,
+    codelength,
+    control_labels,
+    cumulative,
+    expected_layer,
+)
 
 RNG = np.random.default_rng(0)
 STATES = RNG.normal(size=(300, 6))
@@ -38,3 +48,25 @@ def test_a_type_has_one_control_label_drawn_from_the_probabilities() -> None:
     assert (found[:2000] == found[2000:]).all() and np.mean(found == 0) == pytest.approx(0.7, abs=0.04)
     assert not (found == 1).any() and (found[:9] == control_labels(words[:9], np.array([0.7, 0.0, 0.3]), 0)).all()
     assert (found[:2000] != control_labels(words, np.array([0.7, 0.0, 0.3]), 1)).any()
+
+
+def test_labels_that_lie_in_the_states_cost_few_bits_and_noise_costs_as_many_as_guessing() -> None:
+    easy = codelength(STATES, LABELS, 3, strength=1e-4)
+    noise = codelength(RNG.normal(size=STATES.shape), LABELS, 3, strength=1e-2)
+    uniform = len(LABELS) * math.log2(3)
+    assert easy < 0.6 * uniform < 0.9 * uniform < noise < 1.3 * uniform
+
+
+def test_a_label_that_training_lacks_costs_no_more_than_one_that_it_had_once() -> None:
+    probe = LinearProbe(STATES, np.zeros(300, np.int64), 2, strength=1e-4)
+    assert probe.bits(STATES[:9], np.ones(9, np.int64)) == pytest.approx(np.log2(302), abs=0.1)
+    assert probe.bits(STATES[:9], np.zeros(9, np.int64)) == pytest.approx(np.log2(302 / 301), abs=0.01)
+
+
+def test_a_mix_of_layers_turns_to_the_one_that_holds_the_labels_whatever_its_scale() -> None:
+    layers = np.stack([9 * RNG.normal(size=STATES.shape), 9 * RNG.normal(size=STATES.shape), STATES / 9])
+    probe = MixedProbe(layers, LABELS, 3, strength=1e-3)
+    assert probe.shares.sum() == pytest.approx(1) and probe.shares[2] > 0.8
+    assert (probe.predict(layers) == LABELS).mean() > 0.9
+    scores = cumulative((layers[:, :200], layers[:, 200:]), (LABELS[:200], LABELS[200:]), 3, 1e-2)
+    assert expected_layer(scores) == pytest.approx(2, abs=0.5) and math.isnan(expected_layer(scores[::-1]))

@@ -37,7 +37,7 @@ class PassedModel:
 
     def passes(self, sample: TextSample) -> Iterator[list[TextPass]]:
         """Yield the passes of a sample, some texts at a time, always the same ones together."""
-        random = fresh(self.backbone, self.seed) if sample.trees and self.backbone.attends else None
+        random = fresh(self.backbone, self.seed) if sample.trees or sample.labelled else None
         longest = max(map(len, sample.examples), default=1)
         for first in range(0, len(sample.examples), WINDOW):
             window = sample.examples[first : first + WINDOW]
@@ -50,7 +50,9 @@ class PassedModel:
         lengths = list(batch.lengths)
         states = list(self.backbone.layers(batch))
         attention = _by_text(self.backbone, batch, states)
-        others = _by_text(random, batch) if random else [[] for _ in lengths]
+        below = list(random.layers(batch)) if random else []
+        others = _by_text(random, batch, below) if random else [[] for _ in lengths]
+        middle = below[len(below) // 2].split(lengths) if below else [None] * len(lengths)
         rows = list(zip(*(state.split(lengths) for state in states), strict=True))
         found = []
         for place, record in enumerate(batch.records.tolist()):
@@ -62,13 +64,15 @@ class PassedModel:
                     states=rows[place],
                     attention=attention[place],
                     random=others[place],
+                    random_states=middle[place],
                     tree=sample.trees[number] if sample.trees else None,
+                    labelled=sample.labelled[number] if sample.labelled else None,
                 )
             )
         return found
 
 
-def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor] | None = None) -> list[list[Tensor]]:
+def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor]) -> list[list[Tensor]]:
     """Return the attention of each text, by layer; nothing where the model has none."""
     if not backbone.attends:
         return [[] for _ in batch.lengths]

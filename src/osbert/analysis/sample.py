@@ -9,8 +9,9 @@ from itertools import accumulate
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from osbert.analysis.kinds.contract import PlacedTree, TokenMarks
+from osbert.analysis.kinds.contract import PlacedTree, PlacedWords, TokenMarks
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
@@ -68,13 +69,14 @@ class ItemSample(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class TextSample:
-    """Texts that were sampled and laid out; of trees also where the words are.
+    """Texts that were sampled and laid out; of trees and of labelled words also where the words are.
 
     `read`: how many there were to sample from. `short`: those too short to be read; `cut`: those not read whole.
     """
 
     examples: Sequence[Example]
     trees: Sequence[PlacedTree] = ()
+    labelled: Sequence[PlacedWords] = ()
     read: int = 0
     short: int = 0
     cut: int = 0
@@ -97,6 +99,8 @@ class TextSample:
             digest.update(np.asarray(example.ids, "<i8").tobytes() + b"|")
         for tree in self.trees:
             digest.update(f"{tree.part} {tree.tree.heads} {tree.tree.relations}".encode())
+        for one in self.labelled:
+            digest.update(f"{one.part} {one.labels}".encode())
         return digest.hexdigest()
 
 
@@ -168,29 +172,39 @@ def place_tree(
 
     None, and a line in `problems`, where the tokenizer leaves nothing of a word, and where the tree does not fit.
     """
-    ends = list(accumulate(len(word) + 1 for word in tree.words))
-    ranges = [(end - 1 - len(word), end - 1) for word, end in zip(tree.words, ends, strict=True)]
-    encoded = packer.tokenizer.encode_words(" ".join(tree.words), ranges)
+    found = place_words(tree.words, tree.place, packer, problems)
+    return found and (found[0], PlacedTree(tree=tree, tokens=found[1], part=part))
+
+
+def place_words(
+    words: Sequence[str], place: str, packer: Packer, problems: Problems
+) -> tuple[Example, NDArray[np.float32]] | None:
+    """Return the words of a sentence as one sequence of T tokens, each cut by itself, with the tokens of each (W, T).
+
+    None, and a line in `problems` that begins with `place`, where the tokenizer leaves nothing of a word, and where the
+    sentence does not fit.
+    """
+    ends = list(accumulate(len(word) + 1 for word in words))
+    ranges = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
+    encoded = packer.tokenizer.encode_words(" ".join(words), ranges)
     counts = np.array([len(one) for one in encoded]) // packer.tokenizer.id_type.itemsize
     if not counts.all():
         word = int(np.flatnonzero(counts == 0)[0])
-        problems.add(
-            f"{tree.place}: the tokenizer leaves nothing of word {word + 1}, {tree.words[word]!r}.", code="unusable-row"
-        )
+        problems.add(f"{place}: the tokenizer leaves nothing of word {word + 1}, {words[word]!r}.", code="unusable-row")
         return None
     if counts.sum() > packer.room(1):
         problems.add(
-            f"{tree.place}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
+            f"{place}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
             code="text-too-long",
         )
         return None
     ids = np.frombuffer(b"".join(encoded), packer.tokenizer.id_type).astype(np.int32)
-    words = np.repeat(np.arange(len(counts)), counts)
-    starts: Booleans = np.diff(words, prepend=-1) > 0
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    starts: Booleans = np.diff(numbers, prepend=-1) > 0
     example = packer.single(*PieceRun(ids, starts))
     tokens = np.zeros((len(counts), len(example)), np.float32)
-    tokens[words, np.arange(len(ids)) + len(packer.form.before)] = 1
-    return example, PlacedTree(tree=tree, tokens=tokens, part=part)
+    tokens[numbers, np.arange(len(ids)) + len(packer.form.before)] = 1
+    return example, tokens
 
 
 def punctuation(tokenizer: AnyTokenizer) -> Booleans:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from osbert.analysis.kinds.contract import PlacedTree, TextPass, TokenMarks
-from osbert.analysis.kinds.tags import CONTROL, FREQUENT, LEAST, Tags
+from osbert.analysis.kinds.tags import Tags
+from osbert.analysis.probing import CONTROL, EMBEDDINGS, FREQUENT, LEAST, RANDOM, UNIFORM
 from osbert.models.architecture import Architecture
 from osbert.reading.trees import Tree
 
@@ -35,7 +36,9 @@ def added(analysis: Tags, number: int, *, one: bool = False) -> None:
     above[torch.arange(1, 6), torch.from_numpy(tags)] = 1
     part = "select" if number % 2 else "score"
     placed = PlacedTree(tree=tree, tokens=tokens, part=part)  # type: ignore[arg-type]
-    analysis.add(TextPass(number=number, marks=MARKS, states=[below, above], tree=placed))
+    analysis.add(
+        TextPass(number=number, marks=MARKS, states=[below, above], random_states=torch.zeros(7, 40), tree=placed)
+    )
 
 
 def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
@@ -47,8 +50,20 @@ def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
     assert layer.value == 1 and layer.n == 400 and layer.interval is not None and layer.interval[0] > 0.98
     assert embeddings.value == pytest.approx(0.5, abs=0.1) and embeddings.baselines[CONTROL] > 0.9
     assert layer.baselines[CONTROL] < 0.75 and layer.baselines[FREQUENT] == pytest.approx(0.5, abs=0.1)
+    assert layer.baselines[RANDOM] < 0.7 and layer.baselines[Tags.clue] == pytest.approx(0.5, abs=0.1)
     one, other = [found.value for found in figures if found.name == "tags_selectivity"]
     assert one < 0 < other and "layer 1" in analysis.section(figures).html()
+
+
+def test_the_code_of_a_tag_is_short_where_it_is_and_a_mix_looks_there() -> None:
+    analysis = Tags(SIZES, seed=0)
+    for number in range(160):
+        added(analysis, number)
+    figures = {(one.name, one.where.get("layer")): one for one in analysis.figures()}
+    below, above = figures["tags_bits", 0], figures["tags_bits", 1]
+    assert above.value < 0.3 < 0.8 < below.value and above.baselines[UNIFORM] == 1 and above.n == 400
+    assert below.baselines[CONTROL] < below.value and above.baselines[EMBEDDINGS] == below.value
+    assert figures["tags_centre", None].value > 0.9 and figures["tags_expected_layer", None].value == 1
 
 
 @pytest.mark.parametrize(("trees", "one"), [(LEAST // 5 - 1, False), (160, True)])
@@ -60,9 +75,8 @@ def test_too_few_words_and_one_tag_alone_give_no_figure(trees: int, one: bool) -
 
 
 def test_no_more_words_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.analysis.kinds.tags.ROOM", 32 * 30)
+    monkeypatch.setattr("osbert.analysis.probing.ROOM", 48 * 30)
     analysis = Tags(SIZES, seed=0)
     for number in range(30):
         added(analysis, number)
-    assert [len(one.words) for one in analysis.drawn.values()] == [20, 10]
-    assert [len(one.states) for one in analysis.drawn.values()] == [20, 10]
+    assert [len(one.items) for one in analysis.drawn.values()] == [20, 10]

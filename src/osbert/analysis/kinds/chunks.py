@@ -1,0 +1,28 @@
+"""Where chunks can be read: a linear probe on each layer's words, which says how a word stands in its chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from osbert.analysis.kinds.contract import TextPass
+from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
+
+
+class Chunks(LayerProbes):
+    """The words of sentences with their chunk's label; without a model the word's most frequent label is the guess."""
+
+    reads = "chunks"
+    place = 6
+    name = "chunks"
+    says = "the chunk of a word"
+    clue = "most frequent chunk label of the word"
+
+    def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
+        """Yield the words."""
+        placed = text.labelled
+        assert placed is not None
+        states = word_states(text, placed.tokens)
+        for number, (word, label) in enumerate(zip(placed.words, placed.labels, strict=True)):
+            own = states[:, number, None].copy()
+            known = word.lower()
+            yield placed.part, ProbedItem(text=text.number, label=label, word=known, clue=known, states=own)

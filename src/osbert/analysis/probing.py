@@ -1,0 +1,331 @@
+"""What all probes of layers share: the items that are kept, what stands beside a layer's accuracy, and the section.
+
+An item is a word, or two of them, with its label; its states in all layers are kept in half precision, of so many items
+at most. A layer's accuracy by itself says little: beside it stand the most frequent label, the best guess without a
+model, the embeddings (layer 0), an encoder with fresh weights, and a control task, in which each word has a random
+label of its own (Hewitt and Liang 2019). Selectivity is the accuracy less that of the control task: what the probe did
+not learn by heart. The codelength says how much training the answers take (Voita and Titov 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert.analysis.figures import Figure, Floats, named
+from osbert.analysis.kinds.contract import Analysis, TextPass
+from osbert.analysis.probe import (
+    Labels,
+    LinearProbe,
+    MixedProbe,
+    States,
+    choose_strength,
+    codelength,
+    control_labels,
+    cumulative,
+    expected_layer,
+)
+from osbert.evaluation.bootstrap import wilson_interval
+from osbert.models.contract import Sizes
+from osbert.reports.explained import explained
+from osbert.reports.page import Section
+from osbert.reports.plot import Mark, Series, line_plot
+
+ITEMS = {"select": 16_000, "score": 8_000}
+"""Most items to train on, and most to score."""
+ROOM = 2**26
+"""Most numbers of states that are held, in half precision; of a larger model fewer items are kept."""
+LARGEST = 2.0**15
+"""The largest number of a state; half precision holds little more."""
+LEAST = 200
+"""Fewer items than this to train on or to score give no figure."""
+CONTROL, EMBEDDINGS = "control task", "embeddings"
+FREQUENT, RANDOM = "most frequent label", "random encoder"
+UNIFORM = "uniform code"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbedItem:
+    """One thing to label. `states` (L + 2, S, D): those of its S words in each layer, and last in a random encoder.
+
+    `text`: the number of its text. `word`: what its control label depends on. `clue`: what a guess without a model
+    goes by.
+    """
+
+    text: int
+    label: str
+    word: str
+    clue: str
+    states: NDArray[np.float16]
+
+
+class _DrawnItems:
+    """At most so many items, sampled from all that are added (Vitter's algorithm R)."""
+
+    def __init__(self, most: int, rng: np.random.Generator) -> None:
+        self.most, self.rng, self.seen = most, rng, 0
+        self.items: list[ProbedItem] = []
+
+    def add(self, item: ProbedItem) -> None:
+        self.seen += 1
+        place = len(self.items) if len(self.items) < self.most else int(self.rng.integers(self.seen))
+        if place < self.most:
+            self.items[place : place + 1] = [item]
+
+    def shuffled(self, seed: int) -> list[ProbedItem]:
+        """Return the items with the texts in random order: those of a text stay together, as no code may cut it."""
+        texts = sorted({item.text for item in self.items})
+        ranks = dict(zip(texts, np.random.default_rng([seed, 7]).permutation(len(texts)).tolist(), strict=True))
+        return sorted(self.items, key=lambda item: ranks[item.text])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProbeData:
+    """Items to train on and items to score, their labels as numbers, -1 for one that training lacks."""
+
+    names: Sequence[str]
+    items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]]
+    states: tuple[States, States]  # (L + 2, n, F) each
+    gold: tuple[Labels, Labels]
+    control: tuple[Labels, Labels]
+
+    @property
+    def layers(self) -> int:
+        return len(self.states[0]) - 1  # the last is the random encoder
+
+    def hits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> int:
+        probe = LinearProbe(self.states[0][layer], labels[0], len(self.names), strength=strength)
+        return int((probe.predict(self.states[1][layer]) == labels[1]).sum())
+
+    def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> float:
+        """Return the bits of a training label by the online code."""
+        whole = codelength(self.states[0][layer], labels[0], len(self.names), strength=strength)
+        return whole / len(labels[0])
+
+
+class LayerProbes(Analysis):
+    """The states of some items in all layers, and linear probes of them. A subclass says what the items are."""
+
+    needs_attention = False
+    name: ClassVar[str]
+    """Of its figures."""
+    says: ClassVar[str]
+    """What is probed, in words, after "Where" and before "is"."""
+    unit: ClassVar[str] = "words"
+    clue: ClassVar[str]
+    """The name of the guess by `ProbedItem.clue`."""
+    slots: ClassVar[int] = 1
+    """The words of an item."""
+
+    def __init__(self, sizes: Sizes, seed: int) -> None:
+        """Begin with no item."""
+        super().__init__(sizes, seed)
+        fitting = ROOM // ((sizes.layers + 2) * sizes.width * self.slots)
+        self.drawn = {
+            part: _DrawnItems(min(most, fitting * most // sum(ITEMS.values())), np.random.default_rng([seed, number]))
+            for number, (part, most) in enumerate(ITEMS.items())
+        }
+
+    def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
+        """Yield the items of a text, each with the part that it is of."""
+        raise NotImplementedError
+
+    def add(self, text: TextPass) -> None:
+        """Sample some of a text's items."""
+        for part, item in self.items(text):
+            self.drawn[part].add(item)
+
+    def features(self, states: NDArray[np.float16]) -> States:
+        """Return what a probe gets (L + 2, n, F) of the states (L + 2, n, S, D) of items: side by side."""
+        return states.reshape(*states.shape[:2], -1)
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of each layer and those of the mix; none of too few items or one label alone."""
+        training, scored = (self.drawn[part].shuffled(self.seed) for part in ITEMS)
+        names = sorted({item.label for item in training})
+        if min(len(training), len(scored)) < LEAST or len(names) < 2:
+            return []
+        data = self._data(names, training, scored)
+        strength = choose_strength(data.states[0][data.layers // 2], data.gold[0], len(names))
+        common = Figure(name="", value=0, n=len(scored), unit=self.unit, data=self.reads, seed=self.seed)
+        return [*self._accuracies(data, strength, common), *self._codes(data, strength, common),
+                *self._mixes(data, strength, common)]  # fmt: skip
+
+    def _data(self, names: Sequence[str], training: list[ProbedItem], scored: list[ProbedItem]) -> _ProbeData:
+        numbers = {name: number for number, name in enumerate(names)}
+        gold = [np.array([numbers.get(item.label, -1) for item in one], np.int64) for one in (training, scored)]
+        probabilities: Floats = np.bincount(gold[0], minlength=len(names)) / len(gold[0])
+        control = [control_labels([item.word for item in one], probabilities, self.seed) for one in (training, scored)]
+        states = [
+            self.features(np.stack([item.states for item in one], 1)) for one in (training, scored)
+        ]  # (L + 2, n, F) each
+        return _ProbeData(
+            names=names,
+            items=(training, scored),
+            states=(states[0], states[1]),
+            gold=(gold[0], gold[1]),
+            control=(control[0], control[1]),
+        )
+
+    def _accuracies(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
+        n = common.n
+        right = [
+            (data.hits(layer, data.gold, strength), data.hits(layer, data.control, strength))
+            for layer in range(data.layers)
+        ]
+        shared = {
+            FREQUENT: _guessed(data.items, by_clue=False),
+            self.clue: _guessed(data.items, by_clue=True),
+            EMBEDDINGS: right[0][0] / n,
+            RANDOM: data.hits(data.layers, data.gold, strength) / n,
+        }
+        first = (right[0][0] - right[0][1]) / n
+        for layer, (hits, control) in enumerate(right):
+            where: dict[str, int | str] = {"layer": layer}
+            yield replace(
+                common,
+                name=self.name,
+                where=where,
+                value=hits / n,
+                interval=wilson_interval(hits, n),
+                baselines={**shared, CONTROL: control / n},
+            )
+            yield replace(
+                common,
+                name=f"{self.name}_selectivity",
+                where=where,
+                value=(hits - control) / n,
+                baselines={EMBEDDINGS: first},
+            )
+
+    def _codes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
+        bits = [data.bits(layer, data.gold, strength) for layer in range(data.layers + 1)]
+        control = [data.bits(layer, data.control, strength) for layer in range(data.layers)]
+        for layer in range(data.layers):
+            yield replace(
+                common,
+                name=f"{self.name}_bits",
+                where={"layer": layer},
+                value=bits[layer],
+                n=len(data.gold[0]),
+                baselines={
+                    UNIFORM: math.log2(len(data.names)),
+                    EMBEDDINGS: bits[0],
+                    RANDOM: bits[-1],
+                    CONTROL: control[layer],
+                },
+            )
+
+    def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
+        """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
+        states = (data.states[0][:-1], data.states[1][:-1])
+        shares = MixedProbe(states[0], data.gold[0], len(data.names), strength=strength).shares
+        even = (data.layers - 1) / 2
+        centre = float(np.arange(data.layers) @ shares)
+        yield replace(common, name=f"{self.name}_centre", value=centre, n=len(data.gold[0]), baselines={"even": even})
+        expected = expected_layer(cumulative(states, data.gold, len(data.names), strength))
+        if math.isfinite(expected):
+            yield replace(common, name=f"{self.name}_expected_layer", value=expected)
+
+    @classmethod
+    def section(cls, figures: Sequence[Figure]) -> Section:
+        """Return the accuracy and the codelength by layer."""
+        found = named(figures, cls.name)
+        best = max(found, key=lambda one: one.value)
+        coded = named(figures, f"{cls.name}_bits")
+        plot = line_plot(
+            [
+                _curve(cls.says, [one.value for one in found], 0),
+                _curve(CONTROL, [one.baselines[CONTROL] for one in found], 1),
+            ],
+            marks=[Mark(value=best.baselines[name], label=name) for name in (cls.clue, RANDOM)],
+            title=f"{cls.unit.capitalize()} that a linear probe labels as the data does, by layer",
+            percent=True,
+            across="layer (0: embeddings)",
+        )
+        caution = (
+            "That a probe reads a label does not say that the model uses it. Items of one sentence are not "
+            "independent: the intervals are a little too narrow."
+        )
+        bits = line_plot(
+            [
+                _curve(cls.says, [one.value for one in coded], 0),
+                _curve(CONTROL, [one.baselines[CONTROL] for one in coded], 1),
+            ],
+            marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],
+            title="Bits of a label by the online code",
+            across="layer (0: embeddings)",
+        )
+        parts = [
+            explained(plot, plain=cls._plain(figures, best), caution=caution),
+            explained(
+                bits, plain=_coded(coded, figures, cls.name),
+                caution="A code of few labels is long at any layer: the probe has to be learnt before it saves bits. "
+                "The share of a layer in a mix is not its importance: what is alike in two layers may lie in either.",
+            ),
+        ]  # fmt: skip
+        return Section(heading=f"Where {cls.says} can be read", parts=parts)
+
+    @classmethod
+    def _plain(cls, figures: Sequence[Figure], best: Figure) -> str:
+        selective = max(named(figures, f"{cls.name}_selectivity"), key=lambda one: one.value)
+        low, high = best.interval or (best.value, best.value)
+        return (
+            f"A linear probe reads {cls.says} best from layer {best.where['layer']}: {best.value:.1%} of {best.n:,} "
+            f"{cls.unit} ({low:.1%} to {high:.1%}), against {best.baselines[EMBEDDINGS]:.1%} from the embeddings, "
+            f"{best.baselines[RANDOM]:.1%} from an encoder with fresh weights, {best.baselines[cls.clue]:.1%} by the "
+            f"{cls.clue}, and {best.baselines[FREQUENT]:.1%} by the most frequent label alone. Layer "
+            f"{selective.where['layer']} is most selective: {selective.value:.1%} above the control task."
+        )
+
+
+def _curve(name: str, values: Sequence[float], color: int) -> Series:
+    return Series(name=name, points=[(float(layer), value) for layer, value in enumerate(values)], color=color)
+
+
+def _coded(coded: Sequence[Figure], figures: Sequence[Figure], name: str) -> str:
+    """Return in words which layer has the shortest code, and where a mix of layers looks."""
+    best = min(coded, key=lambda one: one.value)
+    [centre] = named(figures, f"{name}_centre")
+    said = (
+        f"The labels of {best.n:,} items take {best.value:.2f} bits each from layer {best.where['layer']}, "
+        f"{best.baselines[EMBEDDINGS]:.2f} from the embeddings and {best.baselines[UNIFORM]:.2f} without a model: the "
+        f"fewer, the less has to be learnt to read them. The centre of gravity of a mix of all layers is layer "
+        f"{centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
+    )
+    expected = named(figures, f"{name}_expected_layer")
+    return said + (f" Layer by layer, what a mix gains comes at layer {expected[0].value:.1f}." if expected else "")
+
+
+def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clue: bool) -> float:
+    """Return how often a clue's most frequent label in training is right; of an unknown clue the most frequent of all.
+
+    Without clues it is the most frequent of all everywhere.
+    """
+    training, scored = items
+    by: dict[str, Counter[str]] = {}
+    for item in training:
+        by.setdefault(item.clue if by_clue else "", Counter())[item.label] += 1
+    usual = Counter(item.label for item in training).most_common(1)[0][0]
+    found = {clue: counts.most_common(1)[0][0] for clue, counts in by.items()}
+    right = [found.get(item.clue if by_clue else "", usual) == item.label for item in scored]
+    return sum(right) / len(right)
+
+
+def word_states(text: TextPass, tokens: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Return the states (L + 2, W, D) of words, means of their pieces (W, T): each layer's, then the random encoder's."""
+    means = tokens / tokens.sum(-1, keepdims=True)
+    layers: list[Any] = [*text.states, text.random_states]
+    return np.stack([np.clip(means @ _numbers(state), -LARGEST, LARGEST).astype(np.float16) for state in layers])
+
+
+def _numbers(state: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = state.float().cpu().numpy()
+    return found
