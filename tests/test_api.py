@@ -32,6 +32,7 @@ osbert.finetune_glue
 osbert.load
 osbert.predict
 osbert.pretrain
+osbert.score
 osbert.search
 osbert.train_tokenizer
 osbert.errors.Problems
@@ -48,13 +49,13 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder explain explains fill fine_tuned learner not_applied predict predict_encoded "
+    Engine: "embed embedder evaluate explain explains fill fine_tuned learner not_applied predict predict_encoded "
     "predict_records score sentence_model states states_of",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.states, FinetuneRun]
+SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.score, Engine.states, FinetuneRun]
 """What has an example besides the public names."""
 
 
