@@ -117,8 +117,9 @@ def analyse(
 ) -> ModelAnalysis:
     """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
 
-    `data`: a file or a folder with text, dependency trees (CoNLL-U) or both. `options`: those of `osbert analyse`, such
-    as texts, length and seed; trust and verify are as for `load`. The same call goes on with one that was stopped.
+    `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
+    `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
+    call goes on with one that was stopped.
     `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
     Raises osbert.errors.UserError for what cannot be read, with every tree that is none.
 
