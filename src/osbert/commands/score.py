@@ -31,8 +31,7 @@ def score(
     """Show how likely a pretrained model holds texts: the log-probability of each piece, their sum, and perplexities.
 
     A masked language model predicts each piece from all others (the pseudo-log-likelihood, in nats), a left-to-right
-    one from those before it. The sums of two texts can be compared where the texts differ in little; those of masked
-    models are of no distribution over texts. A command for a file that was stopped goes on when it is given again.
+    one from those before it. Compare texts that differ in little: the sums of masked models are of no distribution.
 
     Parameters
     ----------
@@ -57,9 +56,8 @@ def score(
     scoring, reading = scoring or ScoringOptions(), reading or EmbeddedOptions()
     if file is not None:
         options = ScoringKeywords(scoring=scoring, file=reading, opening=opening)
-        target = out or row_stream() or sys.stdout
         with showing_progress("rows", sys.stderr) as watch:
-            tally = score_file(model, TextFile(file, reading), out=target, options=options, watch=watch)
+            tally = score_file(model, TextFile(file, reading), out=out or row_stream(), options=options, watch=watch)
         print(*tally.lines(), sep="\n", file=sys.stdout if out else sys.stderr)
         return tally if out else None
     found = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))

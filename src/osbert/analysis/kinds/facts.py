@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.judgements import FactRelation, laid_out
 from osbert.analysis.kinds.contract import Advance, Experiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import ItemSample
-from osbert.evaluation.bootstrap import bootstrap_interval
+from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
 from osbert.reports.bars import IntervalRow, interval_plot
 from osbert.reports.explained import explained
 from osbert.reports.page import Section, table
@@ -113,11 +114,18 @@ def _figures(relation: FactRelation, answers: np.ndarray, seed: int) -> list[Fig
     return [
         Figure(
             name=name, where={"relation": relation.name}, value=float(each.mean()), n=len(each), unit="facts",
-            interval=bootstrap_interval(each.tolist(), seed=seed) if len(each) > 1 else None,
+            interval=_interval(name, each, seed),
             baselines=others.get(name, baselines), data=Facts.reads, seed=seed,
         )
         for name, each in values.items()
     ]  # fmt: skip
+
+
+def _interval(name: str, each: NDArray[np.float64], seed: int) -> tuple[float, float] | None:
+    """Return the interval of a rate, and of consistency, which is a mean of shares, by the bootstrap."""
+    if name != "facts_consistent":
+        return wilson_interval(int(each.sum()), len(each))
+    return bootstrap_interval(each.tolist(), seed=seed) if len(each) > 1 else None
 
 
 def _mean(figures: Sequence[Figure]) -> Figure:
