@@ -32,6 +32,7 @@ osbert.finetune_glue
 osbert.load
 osbert.predict
 osbert.pretrain
+osbert.score
 osbert.search
 osbert.train_tokenizer
 osbert.errors.Problems
@@ -54,7 +55,7 @@ METHODS = {
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.states, FinetuneRun]
+SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.score, Engine.states, FinetuneRun]
 """What has an example besides the public names."""
 
 

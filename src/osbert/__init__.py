@@ -1,6 +1,6 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict
+from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict, score
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "predict",
     "pretrain",
+    "score",
     "search",
     "train_tokenizer",
 ]

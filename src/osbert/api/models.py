@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.explain import ExplanationTally
     from osbert.runs.predict.run import PredictionTally
+    from osbert.runs.score import ScoringTally
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
-    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.fill(text)` and `.states(text)`.
+    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.score(texts)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
     recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:
@@ -116,8 +117,9 @@ def analyse(
 ) -> ModelAnalysis:
     """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
 
-    `data`: a file or a folder with text, dependency trees (CoNLL-U) or both. `options`: those of `osbert analyse`, such
-    as texts, length and seed; trust and verify are as for `load`. The same call goes on with one that was stopped.
+    `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
+    `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
+    call goes on with one that was stopped.
     `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
     Raises osbert.errors.UserError for what cannot be read, with every tree that is none.
 
@@ -191,6 +193,31 @@ def explain(
     chosen = recipe.settings(ExplanationKeywords, options)
     folder = locate(run, watch=watch).path
     return explain_file(folder, Path(file), out=Path(out), label=label, options=chosen, watch=watch)
+
+
+def score(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ScoringTally:
+    """Write the rows of a file with how likely a pretrained model holds their texts into the file `out`; return sums.
+
+    `out`: .csv, .tsv or .jsonl, the last with the log-probability of each piece. `options`: those of `osbert score`,
+    such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
+    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.score) after each window of rows.
+    For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
+    scored, before the work.
+
+    >>> found = osbert.score("encoder", "more.csv", out="scores.csv")
+    >>> found.rows > 0, found.word_perplexity > 1
+    (True, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.embed.settings import TextFile
+    from osbert.runs.score import ScoringKeywords, score_file
+
+    chosen = recipe.settings(ScoringKeywords, options)
+    folder = locate(model, watch=watch).path
+    return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
 
 
 def embed(

@@ -21,6 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
+from osbert.inference.score import language_model
 from osbert.interop.folder import open_folder
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
@@ -161,7 +162,7 @@ class _AnalysisRun:
         signs = punctuation(engine.tokenizer)
         return AnalysedModel(
             learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
-            task=engine.task,
+            language=language_model(engine) if engine.pieces else None, task=engine.task,
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:

@@ -17,6 +17,8 @@ class AnalysisOptions:
     """Most texts that are read; of more so many are sampled."""
     trees: int = 2000
     """Most trees to choose heads on, and most to score them on."""
+    pairs: int = 50
+    """Most minimal pairs of a paradigm, and most facts of a relation."""
     length: int = 128
     """Most tokens of a text, or what the model reads if that is less; of a longer text a random part is read. Trees are
     read whole."""
@@ -30,7 +32,14 @@ class AnalysisOptions:
     def check(self) -> None:
         """Raise UserError that lists every value that cannot be."""
         problems = Problems(heading="These settings cannot be")
-        for name, least in (("texts", 1), ("trees", 1), ("length", self.shortest), ("shortest", 1), ("seed", 0)):
+        for name, least in (
+            ("texts", 1),
+            ("trees", 1),
+            ("pairs", 1),
+            ("length", self.shortest),
+            ("shortest", 1),
+            ("seed", 0),
+        ):
             if (value := getattr(self, name)) < least:
                 problems.add(f"--{name} must be at least {least}, not {value}.", code="invalid-value")
         problems.stop_if_any()

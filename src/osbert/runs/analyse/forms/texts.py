@@ -20,7 +20,7 @@ from osbert.terminal import counted
 class TextForm(DataForm):
     """Documents, of which a sample is read."""
 
-    place = 9
+    place = 90
     files = f"text ({KNOWN})"
 
     def knows(self, file: FileHead) -> bool:
