@@ -127,7 +127,7 @@ def text_sample(
     examples: list[Example] = []
     cut = 0
     for text in drawn:
-        part = _part(text, packer.length * CHARACTERS, rng)
+        part = random_part(text, packer.length * CHARACTERS, rng)
         whole = packer.run(part)
         run = _fitting(whole, packer.room(1), rng)
         example = packer.single(*run, record=len(examples))
@@ -137,7 +137,7 @@ def text_sample(
     return TextSample(examples=examples, read=read, short=len(drawn) - len(examples), cut=cut)
 
 
-def _part(text: str, most: int, rng: np.random.Generator) -> str:
+def random_part(text: str, most: int, rng: np.random.Generator) -> str:
     """Return a part of a text of so many characters at most, the whole text if it fits.
 
     It begins and ends with a whole word if a space is near; in Chinese there is none.

@@ -145,7 +145,7 @@ class _AnalysisRun:
         idle = (f"{name}: {self._reason(kind)}" for name, kind in ordered if name not in due)
         notes = [*self._notes(), *unread, *idle]
         folder.mkdir(exist_ok=True)
-        write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
+        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
         self.work.end()
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
@@ -243,7 +243,7 @@ class _AnalysisRun:
         )
 
 
-def _json_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
+def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
     """Return the text of analysis.json, a line a figure."""
     head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
     parts = []

@@ -35,7 +35,7 @@ class TextForm(DataForm):
         options = sampling.options
         packer = Packer(tokenizer=sampling.packer.tokenizer, length=options.length)
         found = text_sample(
-            _documents(files, sampling.reading),
+            documents(files, sampling.reading),
             packer,
             count=options.texts,
             shortest=options.shortest,
@@ -54,7 +54,7 @@ def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Samplin
     return replace(found, notes=[*([note] if drawn else []), *_notes(found, options.shortest)])
 
 
-def _documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
+def documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
     """Yield the text of each document; of one that comes in several chunks each is one."""
     if not files:
         return
