@@ -93,6 +93,11 @@ def test_what_cannot_be_compared_is_refused(runs: dict[str, Path], text: Path, t
     with refusal("invalid-value", "encoder"):
         osbert.compare_encoders([runs["encoder"]] * 2, data=text, out=tmp_path / "out")
     text.write_text("a film")
-    with refusal("no-data", 3):
-        osbert.compare_encoders([runs["encoder"], runs["classifier"]], data=text, out=tmp_path / "out", **SETTINGS)
+    both = [runs["encoder"], runs["classifier"]]
+    with refusal("no-data", 9):
+        osbert.compare_encoders(both, data=text, out=tmp_path / "out", **{**SETTINGS, "shortest": 9})
     assert not (tmp_path / "out").exists()
+    found = osbert.compare_encoders(both, data=text, out=tmp_path / "out", **SETTINGS)
+    assert not found.figures["likeness"] and any("20" in note for note in found.notes)
+    with refusal("output-holds-something-else", "out", "seed"):
+        osbert.compare_encoders(both, data=text, out=tmp_path / "out", seed=1, **SETTINGS)

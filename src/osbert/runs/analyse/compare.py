@@ -17,6 +17,7 @@ from osbert.analysis.comparison import ComparedModel, head_figures, own_figures,
 from osbert.analysis.comparison_sections import comparison_sections
 from osbert.analysis.figures import Figure
 from osbert.analysis.kinds.heads import Heads
+from osbert.analysis.likeness import LEAST
 from osbert.analysis.passes import PassedModel
 from osbert.analysis.sample import punctuation
 from osbert.analysis.shared_words import SharedSample, shared_sample, word_states
@@ -29,7 +30,14 @@ from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import TEXTS, AnalysisFiles
 from osbert.runs.analyse.forms.texts import documents
-from osbert.runs.analyse.run import JSON, REPORT, AnalysisProgress, ModelAnalysis, analysis_text
+from osbert.runs.analyse.run import (
+    JSON,
+    REPORT,
+    AnalysisProgress,
+    ModelAnalysis,
+    analysis_text,
+    refuse_other_analysis,
+)
 from osbert.runs.analyse.settings import ComparisonRequest
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.run import MODELS
@@ -136,33 +144,32 @@ class _Comparison:
     def complete(self, folder: Path, watch: Watch) -> ModelAnalysis:
         """Read the texts with each model that is not done yet, and write both files."""
         facts = self._facts()
+        refuse_other_analysis(folder, facts)
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
         else:
             self.work.begin(facts, len(self.models))
         keys: list[str] = []
         with explaining_stops(self.work, lambda: len(keys), counted(len(self.models), "model"), watch):
-            for number in range(len(self.models)):
-                keys.append(self._measured(number, watch))
+            for number, key in enumerate(facts["weights"].values()):
+                self._measure(number, key, watch)
+                keys.append(key)
         found = self._figures(keys)
         notes = [*self._notes()]
         folder.mkdir(exist_ok=True)
-        facts["models"] = {one.name: key for one, key in zip(self.models, keys, strict=True)}
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
-        self._report(folder, found, facts["models"], notes)
+        self._report(folder, found, facts["weights"], notes)
         self.work.end()
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
 
-    def _measured(self, number: int, watch: Watch) -> str:
-        """Keep the states of the drawn words and the figures of the heads, and return the hash of the weights.
+    def _measure(self, number: int, key: str, watch: Watch) -> None:
+        """Keep the states of the drawn words and the figures of the heads; `key`: the hash of the model's weights.
 
         Only one model is in memory at a time.
         """
         source, sample = self.models[number].source, self.sample.samples[number]
-        key = source.fingerprint
         if self._path(number, key, "figures.json").is_file():
-            source.release()
-            return key
+            return
         options = self.request.analysis
         engine = load(source, device=options.device)
         backbone = engine.learner.backbone
@@ -184,7 +191,6 @@ class _Comparison:
             np.save(stream, np.array(states, np.float32))
         figures = [one.record() for one in heads.figures()] if backbone.attends else []
         write_sealed(self._path(number, key, "figures.json"), {"figures": figures})
-        return key
 
     def _figures(self, keys: Sequence[str]) -> dict[str, list[Figure]]:
         seed = self.request.analysis.seed
@@ -221,11 +227,15 @@ class _Comparison:
             }
             for one, own in samples
         }  # fmt: skip
-        steps = {one.name: one.step for one in self.models if one.step is not None}
+        weights = {}
+        for one in self.models:
+            weights[one.name] = one.source.fingerprint
+            one.source.release()
         return {
             "osbert": __version__,
+            "weights": weights,
             "reference": self.models[0].name,
-            "steps": steps,
+            "steps": {one.name: one.step for one in self.models if one.step is not None},
             "settings": settings,
             "data": data,
         }
@@ -236,6 +246,8 @@ class _Comparison:
             f"{counted(len(first), 'text')} of {first.read:,} read by {counted(len(self.models), 'model')}; "
             f"{first.short:,} had fewer than {self.request.analysis.shortest} tokens, or no word that all of them read"
         )
+        if len(first) < LEAST:
+            yield f"fewer than {LEAST} texts give no figure of the layers"
         for model, own in zip(self.models, self.sample.samples, strict=True):
             yield f"{model.name}: {own.tokens:,} tokens, {own.cut:,} texts not read whole"
 

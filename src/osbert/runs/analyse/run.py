@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from osbert import __version__, components
+from osbert import __version__, components, recipe
 from osbert.analysis.figures import Figure
 from osbert.analysis.kinds.contract import Analysis
 from osbert.analysis.passes import PassedModel
@@ -20,6 +20,7 @@ from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
 from osbert.interop.folder import open_folder
+from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import AnalysisFiles
@@ -133,6 +134,7 @@ class _AnalysisRun:
             why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
             raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
         facts = self._facts(about)
+        refuse_other_analysis(folder, facts)
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
         else:
@@ -240,6 +242,23 @@ class _AnalysisRun:
             f"What {facts['model']} has learnt",
             [*sections, about],
             lead="Each figure, with its interval and what it is compared with, is in analysis.json beside this page.",
+        )
+
+
+def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Raise UserError if the folder holds the analysis of another model, other data or settings: it is not replaced."""
+    path = folder / JSON
+    if not path.is_file():
+        return
+    before = read_object(path)
+    # In another version the same arguments may give other figures: they replace those before.
+    kept = {name: before.get(name) for name in facts if name != "osbert"}
+    if lines := recipe.difference(kept, {name: json.loads(json.dumps(facts[name])) for name in kept}):
+        raise UserError(
+            f"{folder} already holds an analysis with other settings or inputs:\n"
+            + "\n".join(f"  {line}" for line in lines)
+            + "\nGive another --out, or remove it.",
+            code="output-holds-something-else",
         )
 
 
