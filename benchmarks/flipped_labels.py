@@ -63,6 +63,7 @@ def main() -> None:
             "rows": len(found),
             "flipped": len(wrong),
             "precision": sum(lines[: len(wrong)]) / len(wrong),
+            "precision of the first half": sum(lines[: len(wrong) // 2]) / (len(wrong) // 2),
             "precision by the last epoch": sum(lines[place] for place in by_last[: len(wrong)]) / len(wrong),
             "drawn at random": given.flipped,
             "never right": len(never),

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from osbert.analysis.comparison import LIKENESS, MEAN, WORDS, of_model
-from osbert.analysis.figures import Figure, Floats, grid
+from osbert.analysis.figures import Figure, Floats
 from osbert.analysis.kinds.heads import NAMES, STRONG, UNIFORM
 from osbert.reports.explained import explained
 from osbert.reports.heat import heat_map
@@ -55,8 +55,10 @@ def _likeness(
 ) -> Iterator[str]:
     if not figures:
         return
-    grids = {name: grid(of_model(figures, LIKENESS, {"model": name}), LIKENESS, "layer", "other") for name in names}
-    grids = {name: values for name, values in grids.items() if values.size}
+    each = {name: _grid(of_model(figures, LIKENESS, {"model": name})) for name in names}
+    grids = {name: values for name, values in each.items() if values.size and np.isfinite(_same_depth(values)).any()}
+    if not grids:
+        return
     n = figures[0].n
     yield _moved(grids, reference, n)
     if steps:
@@ -67,12 +69,23 @@ def _likeness(
         yield _word_cosines(words, names, reference)
 
 
+def _grid(figures: Sequence[Figure]) -> Floats:
+    """Return the values (layers, layers of the reference), NaN for layers that do not vary."""
+    layers = [int(one.where["layer"]) for one in figures], [int(one.where["other"]) for one in figures]
+    values = np.full([max(own, default=-1) + 1 for own in layers], np.nan)
+    values[layers] = [one.value for one in figures]
+    return values
+
+
 def _same_depth(values: Floats) -> Floats:
     """Return the CKA of each layer of a model with the reference's layer of its depth; of unequal depths, the highest.
 
     `values`: (layers, layers of the reference).
     """
-    return values.diagonal() if len(values) == values.shape[1] else np.nanmax(values, axis=1)
+    if len(values) == values.shape[1]:
+        return values.diagonal()
+    highest = np.where(np.isnan(values), -np.inf, values).max(axis=1)
+    return np.where(np.isfinite(highest), highest, np.nan)
 
 
 def _lines(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Series]:
@@ -82,10 +95,8 @@ def _lines(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Series]:
 def _moved(grids: Mapping[str, Floats], reference: str, n: int) -> str:
     each = {name: _same_depth(values) for name, values in grids.items()}
     points = {name: [(float(layer), float(one)) for layer, one in enumerate(own)] for name, own in each.items()}
-    name, layer, least = min(
-        ((name, layer, one) for name, own in each.items() for layer, one in enumerate(own.tolist())),
-        key=lambda one: one[2],
-    )
+    every = ((one, name, layer) for name, own in each.items() for layer, one in enumerate(own.tolist()))
+    least, name, layer = min(one for one in every if np.isfinite(one[0]))
     depth = all(len(values) == values.shape[1] for values in grids.values())
     same = "the same layer" if depth else "the layer that is most like it"
     return explained(
@@ -104,7 +115,7 @@ def _over_steps(grids: Mapping[str, Floats], steps: Mapping[str, int], reference
         for layer in layers
     }
     first = {name: own[0][1] for name, own in points.items()}
-    settled = max(first, key=lambda name: first[name])
+    settled = max(first, key=lambda name: np.nan_to_num(first[name]))
     return explained(
         line_plot(_lines(points), title=f"CKA of each layer with {reference}, by step"),
         plain=f"A layer that has settled is near 1. At the first of these steps {settled} is nearest to {reference}, "
@@ -119,8 +130,9 @@ def _map(figures: Sequence[Figure], values: Floats, name: str, reference: str) -
         layer, other = int(one.where["layer"]), int(one.where["other"])
         ends = "" if one.interval is None else f", 95% interval {one.interval[0]:.3f} to {one.interval[1]:.3f}"
         notes[layer, other] = f"layer {layer} and layer {other} of {reference}: {one.value:.3f}{ends}"
-    best = np.nanargmax(np.where(np.isnan(values), -1, values), axis=1)
-    said = ", ".join(f"{layer}: {other}" for layer, other in enumerate(best.tolist()))
+    best = np.where(np.isnan(values), -np.inf, values)
+    pairs = [(layer, int(row.argmax())) for layer, row in enumerate(best) if np.isfinite(row.max())]
+    said = ", ".join(f"{layer}: {other}" for layer, other in pairs)
     return explained(
         heat_map(values, notes, title=f"{name} (rows) and {reference} (columns)", ends=(0, 1), columns="layer"),
         plain=f"The layer of {reference} that is most like each layer of {name}: {said}.",

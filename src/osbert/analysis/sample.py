@@ -15,11 +15,14 @@ from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
 from osbert.reading.trees import Tree
+from osbert.terminal import counted
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.form import Form
 from osbert.text.normalize import is_punctuation
 
 Item = TypeVar("Item")
+UNUSUAL = 0.02
+"""The part of all pieces, or texts, from which on what is wrong with them is said."""
 CHARACTERS = 16
 """Characters of a text that are cut for each token that is read of it; few texts have so long pieces."""
 
@@ -98,6 +101,19 @@ class TextSample:
         for tree in self.trees:
             digest.update(f"{tree.part} {tree.tree.heads} {tree.tree.relations}".encode())
         return digest.hexdigest()
+
+
+def oddities(sample: TextSample, unknown: int) -> list[str]:
+    """Return in words what makes figures of a sample doubtful: many unknown pieces, and texts that are there twice."""
+    found = []
+    count = sum(int((one.ids[~one.special] == unknown).sum()) for one in sample.examples)
+    pieces = sum(int((~one.special).sum()) for one in sample.examples)
+    if count > UNUSUAL * pieces:
+        found.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
+    repeated = len(sample.examples) - len({one.ids.tobytes() for one in sample.examples})
+    if repeated > UNUSUAL * len(sample.examples):
+        found.append(f"{counted(repeated, 'text')} repeat another one: intervals are narrower than they should be")
+    return found
 
 
 def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:

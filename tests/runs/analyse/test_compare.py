@@ -90,6 +90,8 @@ def test_a_stopped_comparison_keeps_the_models_that_are_done(
 def test_what_cannot_be_compared_is_refused(runs: dict[str, Path], text: Path, tmp_path: Path) -> None:
     with refusal("too-little-data", "encoder", "--models-every"):
         osbert.compare_encoders([runs["encoder"]], data=text, out=tmp_path / "out")
+    with refusal("missing-option"):
+        osbert.compare_encoders([], data=text, out=tmp_path / "out")
     with refusal("invalid-value", "encoder"):
         osbert.compare_encoders([runs["encoder"]] * 2, data=text, out=tmp_path / "out")
     text.write_text("a film")

@@ -21,6 +21,7 @@ from osbert.reports.explained import explained
 from osbert.reports.heat import heat_map
 from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, line_plot
+from osbert.terminal import counted
 
 NAMES = {
     "previous": "the previous token",
@@ -146,8 +147,8 @@ class Heads(Analysis):
         maps = [_map(figures, name, what) for name, what in NAMES.items() if name in there]
         parts = [
             paragraph(
-                f"Means over {figures[0].n:,} texts. A head has a row of attention for each token, which sums to 1. "
-                "Layers and heads count from 1; point at a cell for its value and its interval."
+                f"Means over {counted(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
+                "to 1. Layers and heads count from 1; point at a cell for its value and its interval."
             ),
             _entropy_plot(figures),
             *maps,

@@ -73,6 +73,7 @@ class Relations(Analysis):
     """How often each head is right about each relation, on trees to choose on and trees to score."""
 
     reads = "trees"
+    least = f"a relation with {LEAST} dependents, in the trees to choose heads on and in those to score"
     place = 3
 
     def __init__(self, sizes: Sizes, seed: int) -> None:

@@ -56,6 +56,7 @@ class Tags(Analysis):
 
     reads = "trees"
     needs_attention = False
+    least = f"{LEAST} words to learn from and {LEAST} to score, of two tags or more"
     place = 4
 
     def __init__(self, sizes: Sizes, seed: int) -> None:

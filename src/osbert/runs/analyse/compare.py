@@ -19,7 +19,7 @@ from osbert.analysis.figures import Figure
 from osbert.analysis.kinds.heads import Heads
 from osbert.analysis.likeness import LEAST
 from osbert.analysis.passes import PassedModel
-from osbert.analysis.sample import punctuation
+from osbert.analysis.sample import oddities, punctuation
 from osbert.analysis.shared_words import SharedSample, shared_sample, word_states
 from osbert.data.pack import Packer
 from osbert.errors import UserError
@@ -102,6 +102,8 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
 
     Raises UserError where there is only one.
     """
+    if not models:
+        raise UserError("Name two models or more, or one pretraining run.", code="missing-option")
     if len(models) == 1:
         yield from _on_the_way(models[0], request)
         return
@@ -116,20 +118,20 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
 
 
 def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:
-    kept = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in (run / MODELS).glob("step-*"))
-    found = {int(match[1]): path for match, path in kept if match}
-    if not found:
+    names = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in (run / MODELS).glob("step-*"))
+    found = {int(match[1]): path for match, path in names if match}
+    settings = recipe.read(run / RECIPE) if (run / RECIPE).is_file() else {}
+    steps = int(settings.get("training", {}).get("steps", max(found, default=0)))
+    earlier = sorted(step for step in found if step < steps)  # one of the last step is the run's model itself
+    if not earlier:
         raise UserError(
             f"{run} keeps no models of earlier steps (in {MODELS}/), and there is no other model to compare it with. "
             "Name two models or more, or pretrain with --models-every.",
             code="too-little-data",
         )
-    settings = recipe.read(run / RECIPE) if (run / RECIPE).is_file() else {}
-    steps = int(settings.get("training", {}).get("steps", max(found)))
     yield _NamedModel(name="the end", source=open_folder(run, request.opening), step=steps)
-    for step in sorted(found):
-        if step < steps:
-            yield _NamedModel(name=f"step {step}", source=open_folder(found[step], request.opening), step=step)
+    for step in earlier:
+        yield _NamedModel(name=f"step {step}", source=open_folder(found[step], request.opening), step=step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +252,7 @@ class _Comparison:
             yield f"fewer than {LEAST} texts give no figure of the layers"
         for model, own in zip(self.models, self.sample.samples, strict=True):
             yield f"{model.name}: {own.tokens:,} tokens, {own.cut:,} texts not read whole"
+            yield from (f"{model.name}: {note}" for note in oddities(own, model.source.tokenizer.unknown))
 
     def _report(
         self, folder: Path, found: Mapping[str, Sequence[Figure]], hashes: Mapping[str, str], notes: Sequence[str]

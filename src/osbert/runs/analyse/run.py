@@ -148,7 +148,12 @@ class _AnalysisRun:
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
         idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
-        notes = [*self._notes(), *unread, *idle]
+        few = (
+            f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
+            for name, kind in due.items()
+            if not found[name]
+        )
+        notes = [*self._notes(), *unread, *idle, *few]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -254,10 +259,9 @@ class _AnalysisRun:
         notes: Sequence[str],
     ) -> None:
         sections = [kind.section(figures) for kind, figures in found.values() if figures]
-        few = [f"{name}: too little data for a figure" for name, (_, figures) in found.items() if not figures]
         rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.options.seed)]
         rows += [(form, facts["data"][form]["sha256"]) for form, sample in self.samples.items() if len(sample)]
-        about = Section(heading="What was read", parts=[*(paragraph(note) for note in [*notes, *few]), table(rows)])
+        about = Section(heading="What was read", parts=[*map(paragraph, notes), table(rows)])
         write_report(
             folder / REPORT,
             f"What {facts['model']} has learnt",
