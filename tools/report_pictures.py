@@ -10,7 +10,7 @@ from pathlib import Path
 FIGURE = re.compile(r"<figure.*?<figcaption><b>(.*?)</b>(.*?)</figcaption>.*?(<svg .*?</svg>)", re.DOTALL)
 LEGEND = re.compile(r'<span class="key k(\d)">(.*?)</span>')
 ROOM = 20
-"""Height of the line of the legend, which the page sets as text."""
+"""Height of a line of the legend, which the page sets as text."""
 
 
 def pictures(page: str) -> dict[str, str]:
@@ -31,12 +31,15 @@ def standing_alone(svg: str, style: str, legend: list[tuple[str, str]]) -> str:
     width, height = (float(number) for number in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
     body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
     label = re.findall(r'aria-label="(.*?)"', svg)[0]
-    entries, x = [], 8.0
+    entries, x, y = [], 8.0, 6
     for color, text in legend:
-        entries.append(f'<rect class="bar c{color}" x="{x:.0f}" y="6" width="9" height="9"/>')
-        entries.append(f'<text class="tick" x="{x + 13:.0f}" y="15">{text}</text>')
-        x += 26 + 6.2 * len(unescape(text))
-    top = ROOM if legend else 0
+        wide = 26 + 6.2 * len(unescape(text))
+        if x + wide > width:
+            x, y = 8.0, y + ROOM
+        entries.append(f'<rect class="bar c{color}" x="{x:.0f}" y="{y}" width="9" height="9"/>')
+        entries.append(f'<text class="tick" x="{x + 13:.0f}" y="{y + 9}">{text}</text>')
+        x += wide
+    top = y - 6 + ROOM if legend else 0
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height + top:g}" width="{width:g}" '
         f'role="img" aria-label="{label}">\n<style>{style}</style>\n'
