@@ -19,7 +19,7 @@ def pictures(page: str) -> dict[str, str]:
     kept = "\n".join(
         rule for rule in re.findall(r"[^{}]+\{(?:[^{}]|\{[^}]*\})*\}", style) if "svg" in rule or ":root" in rule
     )
-    found = {}
+    found: dict[str, str] = {}
     for title, legend, svg in FIGURE.findall(page):
         name = "-".join(re.findall(r"[a-z0-9]+", unescape(title).lower())) + ".svg"
         found.setdefault(name, standing_alone(svg, kept.replace("svg ", ""), LEGEND.findall(legend)))
