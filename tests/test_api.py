@@ -19,6 +19,7 @@ osbert.adapt
 osbert.analyse
 osbert.build_corpus
 osbert.compare
+osbert.compare_encoders
 osbert.distil
 osbert.embed
 osbert.evaluate

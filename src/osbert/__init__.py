@@ -1,6 +1,17 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict, score
+from osbert.api.models import (
+    analyse,
+    compare,
+    compare_encoders,
+    embed,
+    evaluate,
+    explain,
+    export,
+    load,
+    predict,
+    score,
+)
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -20,6 +31,7 @@ __all__ = [
     "analyse",
     "build_corpus",
     "compare",
+    "compare_encoders",
     "distil",
     "embed",
     "evaluate",

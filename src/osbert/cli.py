@@ -65,7 +65,9 @@ GROUPS = {
     ),
 }
 
-SUBVERBS: dict[str, dict[str, str]] = {"analyse": {}}
+SUBVERBS: dict[str, dict[str, str]] = {
+    "analyse": {"compare": "Compare models on the same texts: layers, heads, and a run over its steps."},
+}
 """Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
 
 OLDER = {"neighbours": "search"}

@@ -139,6 +139,30 @@ def analyse(
     return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
+def compare_encoders(
+    models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ModelAnalysis:
+    """Compare models with the first of them on the same texts; of one run, the models on its way with its last one.
+
+    Writes report.html and analysis.json into the folder `out`: linear CKA of each two layers, how far layers moved, and
+    the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`, such as
+    texts, length and seed. The rest is as for `analyse`.
+
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.compare_encoders(["encoder", "run"], data="text.txt", out="both", shortest=3, length=12)
+    >>> found.figure("cka", model="run", layer=1, other=1).n
+    20
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.analyse.compare import compare as run_comparison
+    from osbert.runs.analyse.settings import ComparisonRequest
+
+    request = recipe.settings(ComparisonRequest, options)
+    places = [locate(model, watch=watch).path for model in models]
+    return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
 def predict(
     run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> PredictionTally:
