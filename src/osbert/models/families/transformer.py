@@ -15,7 +15,7 @@ from osbert.data.batch import Batch
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
 from osbert.models.initialisation import initialise
 from osbert.models.pooling import pooled
@@ -128,6 +128,12 @@ class Transformer(Backbone):
         layouts = self._layouts(self.layout(batch))
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.weights(hidden, layout)
+
+    def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
+        """Yield what the heads of each layer make of the tokens. Call it in evaluation mode."""
+        layouts = self._layouts(self.layout(batch))
+        for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
+            yield block.head_vectors(hidden, layout)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
 from osbert.models.transformer.disentangled import TERMS, scored_distances
@@ -66,6 +67,12 @@ class Attention(nn.Module):
         query, key, _ = self._project(hidden, layout)
         query, layout = self._with_distances(query, key, layout)
         return weights(query, key, layout)
+
+    def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
+        """Return what the heads make of the layer's input `hidden` (N, D)."""
+        query, key, value = self._project(hidden, layout)
+        outputs = self.outward.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (D, H, K) -> (H, K, D)
+        return HeadVectors(queries=query, keys=key, values=value, outputs=outputs, is_biased=not layout.plain)
 
     def project_distances(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (C, H, K) of the vectors of distances (C, D)."""
