@@ -48,13 +48,13 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder explain explains fill fine_tuned learner not_applied predict predict_encoded "
+    Engine: "attention embed embedder explain explains fill fine_tuned learner not_applied predict predict_encoded "
     "predict_records score sentence_model states states_of",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.states, FinetuneRun]
+SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.attention, Engine.states, FinetuneRun]
 """What has an example besides the public names."""
 
 

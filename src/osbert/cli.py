@@ -63,7 +63,11 @@ GROUPS = {
     ),
 }
 
-SUBVERBS: dict[str, dict[str, str]] = {"analyse": {}}
+SUBVERBS: dict[str, dict[str, str]] = {
+    "analyse": {
+        "attention": "Show what each head attends to in a text or a pair, as one page that needs no network.",
+    }
+}
 """Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
 
 OLDER = {"neighbours": "search"}

@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from osbert import recipe
+from osbert.analysis.attention import TextAttention
 from osbert.analysis.explanation import Explanation
 from osbert.analysis.interpolation import can_be_weighed
 from osbert.analysis.settings import AttributionOptions
@@ -21,6 +22,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
+from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
@@ -266,6 +268,24 @@ class Engine:
             return explain_masks(self, sample[0], chosen, piece=label)
         [(_, found)] = explain_records(self, [self.fine_tuned.record_of(sample)], chosen, label=label)
         return found
+
+    def attention(self, text: str, pair: str | None = None) -> TextAttention:
+        """Return what each head of each layer attends to in a text, or in a pair of them.
+
+        The result has `weights` (L, H, T, T), queries in rows, `pieces` (T), `words` (W), `offsets` (T, 2), `by_word`,
+        `weighted` and `rollout`, and `save` writes a page that shows them. What does not fit is cut off. Raises
+        UserError if the model is exported, has no attention, or reads no pairs.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> attention = model.attention("a good film")
+        >>> attention.weights.shape, attention.words
+        ((1, 2, 5, 5), ('[CLS]', 'a', 'good', 'film', '[SEP]'))
+        >>> attention.save("attention.html").name
+        'attention.html'
+        """
+        [sample] = samples([(text,) if pair is None else (text, pair)], "attention")
+        return attention_of(self, sample)
 
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
         """Return the states (n, D) of the n tokens of a text, or of a pair, specials included.

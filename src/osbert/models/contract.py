@@ -39,9 +39,9 @@ class States:
 class HeadVectors:
     """What the heads of one layer make of the N tokens of a batch.
 
-    `queries`, `keys`, `values` (N, H, K): as the heads compare and mix them, turned where positions turn them. `outputs`
-    (H, K, D): what takes a head's mixed values into the layer's output, to which all heads are summed. `is_biased`:
-    whether something is added to the products of queries and keys, as distances may be.
+    `queries`, `keys`, `values` (N, H, K): as the heads compare and mix them, turned where positions turn them.
+    `outputs` (H, K, D): what takes a head's mixed values into the layer's output, to which all heads are summed.
+    `is_biased`: whether something is added to the products of queries and keys, as distances may be.
     """
 
     queries: Tensor
@@ -153,7 +153,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
-        """Yield what the heads of each layer make of the tokens; `states` as for `weights`. For families that attend."""
+        """Yield what each layer's heads make of the tokens, for families that attend; `states` as for `weights`."""
         raise NotImplementedError
 
     def readable(self, batch: Batch) -> Tensor | None:
