@@ -108,7 +108,7 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
 
 
 def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
-    """Return a verb that has others below it. It is imported, as its options are needed to tell those from its words."""
+    """Return a verb with those below it. It is imported: its options tell their names from its own words."""
     import cyclopts
 
     app = cyclopts.App(name=verb)
