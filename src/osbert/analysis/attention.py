@@ -97,7 +97,7 @@ class TextAttention:
         Abnar and Zuidema 2020, section 3: A = (mean of the heads + I) / 2, and R of a layer is A times R of the layer
         below it. Rows sum to 1.
         """
-        means = (self.weights.mean(axis=1) + np.eye(len(self.pieces), dtype=np.float32)) / 2
+        means: Maps = (self.weights.mean(axis=1) + np.eye(len(self.pieces), dtype=np.float32)) / np.float32(2)
         found = [means[0]]
         for mean in means[1:]:
             found.append(mean @ found[-1])
@@ -176,15 +176,17 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
     )  # fmt: skip
 
 
-def _in_order(number: Integers, pieces: Sequence[str], words: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
+def _in_order(
+    number: NDArray[np.int64], pieces: Sequence[str], words: Sequence[str]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the words of tokens numbered anew (T,), each special piece as one, and their names.
 
     >>> _in_order(np.array([-1, 3, 3, -1]), ["[CLS]", "so", "##fa", "[SEP]"], ["", "", "", "sofa"])
     (array([0, 1, 1, 2]), ('[CLS]', 'sofa', '[SEP]'))
     """
     begins = (np.diff(number, prepend=-2) != 0) | (number < 0)
-    firsts = np.flatnonzero(begins)
-    named = tuple(pieces[first] if number[first] < 0 else words[number[first]] for first in firsts)
+    firsts = np.flatnonzero(begins).tolist()
+    named = tuple(pieces[first] if number[first] < 0 else words[int(number[first])] for first in firsts)
     return np.cumsum(begins) - 1, named
 
 

@@ -73,7 +73,7 @@ class Attention(nn.Module):
 
     def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
         """Return what the heads make of the layer's input `hidden` (N, D)."""
-        query, key, value = self._project(hidden, layout)
+        query, key, value = self.project(hidden, layout)
         outputs = self.outward.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (D, H, K) -> (H, K, D)
         return HeadVectors(queries=query, keys=key, values=value, outputs=outputs, is_biased=not layout.plain)
 
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K), with rotary positions."""
+        """Return queries (R, H, K) of tokens that are read, and keys and values (N, H, K), with rotary positions."""
         if self.query is not None:
             query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
