@@ -108,7 +108,8 @@ class TextAttention:
         firsts = np.flatnonzero(np.diff(self.placed.word_of, prepend=-1))
         keys = np.add.reduceat(maps, firsts, axis=-1)
         sizes = np.diff(firsts, append=len(self.placed.word_of)).astype(np.float32)
-        found: Maps = np.add.reduceat(keys, firsts, axis=-2) / sizes[:, None]
+        found: Maps = np.add.reduceat(keys, firsts, axis=-2)
+        found /= sizes[:, None]
         return found
 
     def record(self, *, megabytes: float = MEGABYTES) -> dict[str, Any]:

@@ -115,8 +115,8 @@ def test_the_page_asks_and_draws(open_page: Callable[..., Any], attention: TextA
     page, server = open_page(
         "pairs", at="#attention", answers={"v1/attention": lambda body: {"attention": attention.record()}}
     )
-    page.get_by_role("textbox", name="Your text").fill(TEXTS[0])
-    page.get_by_role("textbox", name="Second text").fill(TEXTS[1])
+    page.get_by_label("What the heads read").fill(TEXTS[0])
+    page.get_by_label("What they read with it").fill(TEXTS[1])
     page.get_by_role("button", name="Show the attention").click()
     expect(page.locator(".attention tbody tr")).to_have_count(10)
     assert server.asked == [("v1/attention", {"text": TEXTS[0], "pair": TEXTS[1], "model": "my pairs"})]

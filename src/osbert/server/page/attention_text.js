@@ -21,7 +21,7 @@ export function attentionTextView(session) {
   const form = element(
     "form",
     { class: "card fields", onsubmit: send, novalidate: true },
-    labelled(text, "Your text"), labelled(pair, "Second text", "For a pair; leave it empty for one text."), buttons, said, trouble,
+    labelled(text, "What the heads read"), labelled(pair, "What they read with it", "For a pair; leave it empty for one text."), buttons, said, trouble,
   );
   const shown = element("div", {});
   const result = element("section", { class: "card", "aria-label": "What the heads attend to", hidden: true }, element("p", { class: "hint" }, CAUTION), shown);
