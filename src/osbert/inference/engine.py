@@ -20,12 +20,12 @@ from osbert.analysis.scoring import ScoringOptions
 from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
-from osbert.inference.embedder import Embedder, vector_settings
+from osbert.inference.embedder import Embedder, embedded, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
@@ -186,8 +186,8 @@ class Engine:
         said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
         embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
         if given is None:
-            return chain.from_iterable(_embedded(embedder, *part) for part in windows(iter(texts), "embed"))
-        return _embedded(embedder, 0, given)
+            return chain.from_iterable(embedded(embedder, *part) for part in windows(iter(texts), "embed"))
+        return embedded(embedder, 0, given)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
         """Return an Embedder with these options. Its sequences are no longer than the engine's own."""
@@ -363,22 +363,6 @@ def _spell(layers: LayerChoice) -> str:
     if isinstance(layers, str | int | Integral):  # Integral: numpy's
         return str(layers)
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
-
-
-def _embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
-    """Return the vectors of samples, the first of which is texts[first]."""
-    groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
-    if embedder.settings.long == "error":
-        _refuse_cut(groups, embedder.settings.length, first)
-    return embedder.vectors(groups)
-
-
-def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
-    problems = Problems(heading='These texts are too long (long="error")')
-    for place, group in enumerate(groups, first):
-        if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
-    problems.stop_if_any()
 
 
 def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
