@@ -50,13 +50,22 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder evaluate explain explains fill fine_tuned generate learner not_applied predict "
+    Engine: "attention embed embedder evaluate explain explains fill fine_tuned generate learner not_applied predict "
     "predict_encoded predict_records score sentence_model states states_of stream",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.score, Engine.states, FinetuneRun]
+SHOWN = [
+    Engine.embed,
+    Engine.predict,
+    Engine.fill,
+    Engine.explain,
+    Engine.attention,
+    Engine.score,
+    Engine.states,
+    FinetuneRun,
+]
 """What has an example besides the public names."""
 
 

@@ -66,7 +66,10 @@ GROUPS = {
 }
 
 SUBVERBS: dict[str, dict[str, str]] = {
-    "analyse": {"compare": "Compare models on the same texts: layers, heads, and a run over its steps."},
+    "analyse": {
+        "attention": "Show what each head attends to in a text or a pair, as one page that needs no network.",
+        "compare": "Compare models on the same texts: layers, heads, and a run over its steps.",
+    }
 }
 """Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
 
