@@ -121,7 +121,7 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     "body".
     """
     try:
-        content = from_json(body)
+        content = from_json(body, allow_inf_nan=False)  # JSON has neither, and an answer could not give them back
     except ValueError as error:
         raise Refusal(422, f"Invalid JSON: {error}", field="body") from None
     try:
