@@ -49,9 +49,7 @@ class AnnotateAnswer(Reply, title="Annotated"):
     texts: list[str]
     records: ToolRecords
     predictions: ToolRecords
-    windows: list[int] | None = Field(
-        default=None, description="Of each record, where a long text was read in several."
-    )
+    windows: list[int] | None = Field(default=None, description="Of each record, if a text had several.")
 
 
 class AnnotateCall(Call):
