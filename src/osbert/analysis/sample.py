@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,48 @@ CHARACTERS = 16
 """Characters of a text that are cut for each token that is read of it; few texts have so long pieces."""
 
 
+class Sample(Protocol):
+    """What was sampled of one form of the data; its length is the number of its items."""
+
+    def __len__(self) -> int:
+        """Return how many items there are."""
+
+    @property
+    def read(self) -> int:
+        """Return how many items there were to sample from."""
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens the model reads of it, for progress."""
+
+    @property
+    def sha256(self) -> str:
+        """Return a hash of all that is read of it."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return what was read and what was left out, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemSample(Generic[Item]):
+    """Items that an analysis lays out by itself; `tokens`: how many the model will read of them, about."""
+
+    items: Sequence[Item]
+    read: int = 0
+    tokens: int = 0
+    notes: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        """Return how many items there are."""
+        return len(self.items)
+
+    @property
+    def sha256(self) -> str:
+        """Return a hash of the items, which are frozen dataclasses of texts and numbers."""
+        return hashlib.sha256("\n".join(map(repr, self.items)).encode("utf-8", "backslashreplace")).hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextSample:
     """Texts that were sampled and laid out; of trees also where the words are.
@@ -36,7 +78,11 @@ class TextSample:
     read: int = 0
     short: int = 0
     cut: int = 0
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        return len(self.examples)
 
     @property
     def tokens(self) -> int:

@@ -122,6 +122,26 @@ def test_bad_trees_are_named_with_file_and_line_and_left_out_where_that_is_said(
     assert found.figure("relation", relation="obj").n == 36 and sum("left out:" in note for note in found.notes) == 3
 
 
+def test_files_about_the_data_are_not_read_as_texts_and_named(
+    runs: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    treebank = tmp_path / "treebank"
+    treebank.mkdir()
+    (folder / "en-dev.conllu").rename(treebank / "en-dev.conllu")
+    for name in ("LICENSE.txt", "README_en.txt", "stats.xml", "eval.log"):
+        (treebank / name).write_text("<treebank>the good film . a bad play</treebank>\n\n" * 30)
+    monkeypatch.chdir(treebank)
+    found = osbert.analyse(runs["encoder"], data=".", out=tmp_path / "out", **SETTINGS)
+    assert "the sentences of the trees" in found.notes[0]
+    [unread] = [note for note in found.notes if note.startswith("not read")]
+    assert all(name in unread for name in ("LICENSE.txt", "README_en.txt", "stats.xml", "eval.log"))
+    alone = osbert.analyse(runs["encoder"], data="LICENSE.txt", out=tmp_path / "alone", **SETTINGS)  # said by name
+    assert alone.figure("previous", layer=1, head=1).n == 30
+    monkeypatch.chdir(runs["encoder"])
+    osbert.analyse(".", data=treebank, out=tmp_path / "here", **SETTINGS)
+    assert json.loads((tmp_path / "here" / "analysis.json").read_text())["model"] == runs["encoder"].name
+
+
 def test_what_cannot_be_is_refused_before_anything_is_written(
     runs: dict[str, Path], folder: Path, tmp_path: Path
 ) -> None:

@@ -16,9 +16,6 @@ from osbert.models.contract import Sizes
 from osbert.reading.trees import Tree
 from osbert.reports.page import Section
 
-DataForm = Literal["texts", "trees"]
-"""What an analysis reads: running text, or sentences with their dependency trees."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMarks:
@@ -67,8 +64,8 @@ class Analysis:
     It keeps no pass: its memory does not grow with the number of texts.
     """
 
-    reads: ClassVar[DataForm] = "texts"
-    """The data that it needs."""
+    reads: ClassVar[str] = "texts"
+    """The form of data that it needs: the name of a file of runs/analyse/forms."""
     needs_attention: ClassVar[bool] = True
     """Whether it says nothing of a model without attention."""
     place: ClassVar[int]

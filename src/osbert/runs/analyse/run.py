@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -11,9 +12,9 @@ from typing import Any, ClassVar
 
 from osbert import __version__, components
 from osbert.analysis.figures import Figure
-from osbert.analysis.kinds.contract import Analysis, DataForm
+from osbert.analysis.kinds.contract import Analysis
 from osbert.analysis.passes import PassedModel
-from osbert.analysis.sample import TextSample, punctuation
+from osbert.analysis.sample import Sample, TextSample, punctuation
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
@@ -21,16 +22,15 @@ from osbert.inference.engine import Engine, load
 from osbert.interop.folder import open_folder
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
-from osbert.runs.analyse.data import AnalysisFiles, Sampling
+from osbert.runs.analyse.data import AnalysisFiles
+from osbert.runs.analyse.forms.contract import Sampling
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
 from osbert.runs.contract import Watch, ignore, report_remarks
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
-from osbert.terminal import counted
 from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
 KINDS = "analysis.kinds"
-FORMS: tuple[DataForm, ...] = ("texts", "trees")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +106,10 @@ def analyse(
         longest = engine.backend.architecture.length
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
-        sampling = Sampling(packer=packer, options=options, reading=request.file)
-        trees = sampling.trees(files)
-        texts = sampling.texts(files.texts) if files.texts else sampling.sentences(trees)
-        samples = {"texts": texts, "trees": trees}
+        samples = files.samples(Sampling(packer=packer, options=options, reading=request.file))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
-        return run.complete(folder, {"model": model.name, "weights": weights})
+        about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
+        return run.complete(folder, about, files.notes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,22 +117,21 @@ class _AnalysisRun:
     """One analysis, from where it stands to its end. `work`: what is finished."""
 
     engine: Engine
-    samples: Mapping[str, TextSample]
+    samples: Mapping[str, Sample]
     options: AnalysisOptions
     work: UnfinishedOutput
     watch: Watch
 
-    def complete(self, folder: Path, about: Mapping[str, str]) -> ModelAnalysis:
-        """Do what is not done yet, and write both files."""
+    def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
+        """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Analysis]] = {
             name: components.find(KINDS, name, base=Analysis) for name in components.names(KINDS)
         }
         ordered = sorted(kinds.items(), key=lambda one: one[1].place)
         due = {name: kind for name, kind in ordered if self._applies(kind)}
         if not due:
-            raise UserError(
-                f"The data holds no text of {self.options.shortest} tokens or more, and no tree.", code="no-data"
-            )
+            why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
+            raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
         facts = self._facts(about)
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
@@ -145,7 +142,8 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        notes = [*self._notes(), *(f"{name}: {self._reason(kind)}" for name, kind in ordered if name not in due)]
+        idle = (f"{name}: {self._reason(kind)}" for name, kind in ordered if name not in due)
+        notes = [*self._notes(), *unread, *idle]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -153,7 +151,7 @@ class _AnalysisRun:
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
 
     def _applies(self, kind: type[Analysis]) -> bool:
-        return bool(self.samples[kind.reads].examples) and (self._attends or not kind.needs_attention)
+        return len(self.samples[kind.reads]) > 0 and (self._attends or not kind.needs_attention)
 
     @property
     def _attends(self) -> bool:
@@ -163,8 +161,7 @@ class _AnalysisRun:
         """Return why an analysis does not apply."""
         if not self._attends and kind.needs_attention:
             return "the model has no attention"
-        short = kind.reads == "texts" and self.samples["texts"].short
-        return f"there are no {kind.reads}" + (f" of {self.options.shortest} tokens or more" if short else "")
+        return f"there are no {kind.reads.replace('_', ' ')} that could be used"
 
     @property
     def _again(self) -> str:
@@ -185,13 +182,13 @@ class _AnalysisRun:
         backbone = self.engine.learner.backbone
         signs = punctuation(self.engine.tokenizer)
         passed = PassedModel(backbone=backbone, form=self.engine.tokenizer.form, signs=signs, seed=self.options.seed)
-        for form in FORMS:
-            sample = self.samples[form]
+        for form, sample in self.samples.items():
             analyses = {
                 name: kind(backbone.architecture, self.options.seed) for name, kind in due.items() if kind.reads == form
             }
             if not analyses:
                 continue
+            assert isinstance(sample, TextSample), f"the {form} are not laid out as texts"
             for texts in passed.passes(sample):
                 for text in texts:
                     for analysis in analyses.values():
@@ -207,11 +204,12 @@ class _AnalysisRun:
         data = {
             form: {
                 "read": sample.read,
-                "sequences": len(sample.examples),
+                "sequences": len(sample),
                 "tokens": sample.tokens,
                 "sha256": sample.sha256,
             }
             for form, sample in self.samples.items()
+            if sample.read
         }
         return {
             "osbert": __version__,
@@ -222,20 +220,8 @@ class _AnalysisRun:
         }
 
     def _notes(self) -> Iterator[str]:
-        texts, trees = self.samples["texts"], self.samples["trees"]
-        yield from texts.notes
-        if texts.read:
-            yield (
-                f"{counted(len(texts.examples), 'text')} of {texts.read:,} read, {texts.tokens:,} tokens; "
-                f"{texts.short:,} had fewer than {self.options.shortest} tokens and {texts.cut:,} were not read whole"
-            )
-        if trees.read:
-            chosen = sum(tree.part == "select" for tree in trees.trees)
-            yield (
-                f"{counted(len(trees.trees), 'tree')} of {trees.read:,} read: heads chosen on {chosen:,} and scored on "
-                f"{len(trees.trees) - chosen:,}; {trees.short:,} left out"
-            )
-        yield from trees.notes
+        for sample in self.samples.values():
+            yield from sample.notes
 
     def _report(
         self,
@@ -247,7 +233,7 @@ class _AnalysisRun:
         sections = [kind.section(figures) for kind, figures in found.values() if figures]
         few = [f"{name}: too little data for a figure" for name, (_, figures) in found.items() if not figures]
         rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.options.seed)]
-        rows += [(form, facts["data"][form]["sha256"]) for form in FORMS if self.samples[form].examples]
+        rows += [(form, facts["data"][form]["sha256"]) for form, sample in self.samples.items() if len(sample)]
         about = Section(heading="What was read", parts=[*(paragraph(note) for note in [*notes, *few]), table(rows)])
         write_report(
             folder / REPORT,

@@ -1,0 +1,48 @@
+"""What heads and probes are chosen or trained on, and what they are scored on: two parts of a form's files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from osbert.analysis.sample import draw
+from osbert.reading.splits import USUAL
+
+Part = Literal["select", "score"]
+PARTS: dict[Part, tuple[str, ...]] = {"select": USUAL["train"], "score": (*USUAL["dev"], *USUAL["test"])}
+"""The words in the names of the files of each part."""
+Item = TypeVar("Item")
+
+
+def named_parts(files: Sequence[Path]) -> dict[Part, list[Path]] | None:
+    """Return the files to choose on, called train, and to score on, called dev or test.
+
+    None where the name of one says neither, or both, and where one part has none.
+    """
+    found: dict[Part, list[Path]] = {
+        part: [path for path in files if {*words} & {*re.findall("[a-z]+", path.name.lower())}]
+        for part, words in PARTS.items()
+    }
+    once = sorted(path for paths in found.values() for path in paths) == sorted(files)
+    return found if all(found.values()) and once else None
+
+
+def drawn_parts(
+    files: Sequence[Path], read: Callable[[Sequence[Path]], Iterable[Item]], most: int, rng: np.random.Generator
+) -> Iterator[tuple[Part, list[Item], int]]:
+    """Yield at most `most` items of each part, and how many there were to sample from.
+
+    Where the names of the files do not say their parts, all items together are halved.
+    """
+    if parts := named_parts(files):
+        for part, paths in parts.items():
+            yield part, *draw(read(paths), most, rng)
+        return
+    drawn, count = draw(read(files), 2 * most, rng)
+    chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
+    yield "select", [item for place, item in enumerate(drawn) if place in chosen], len(chosen)
+    yield "score", [item for place, item in enumerate(drawn) if place not in chosen], count - len(chosen)
