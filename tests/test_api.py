@@ -34,6 +34,7 @@ osbert.predict
 osbert.pretrain
 osbert.search
 osbert.train_tokenizer
+osbert.training_rows
 osbert.errors.Problems
 osbert.errors.UnknownSetting
 osbert.errors.UserError

@@ -1,6 +1,6 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict
+from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict, training_rows
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -35,4 +35,5 @@ __all__ = [
     "pretrain",
     "search",
     "train_tokenizer",
+    "training_rows",
 ]

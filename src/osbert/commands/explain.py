@@ -24,6 +24,8 @@ def explain(
     file: Path | None = None,
     out: Path | None = None,
     label: str = "",
+    rows: Path | None = None,
+    count: int = 5,
     weighing: Annotated[AttributionOptions | None, Parameter(name="*")] = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
@@ -46,13 +48,19 @@ def explain(
         The folder for a file's explanations: rows.csv, words.json and report.html.
     label
         Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
+    rows
+        The training rows, a file with labels: show those nearest to the text, and those that pulled the score most.
+    count
+        How many of the rows to show in each order.
     """
     from osbert.inference.engine import load
     from osbert.runs.explain import ExplanationKeywords, explain_file
+    from osbert.runs.training_rows import TrainingRowKeywords, training_rows
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None):
+    if bool(texts) == (file is not None) or (file is None) != (out is None) or (rows and file):
         raise UserError(
-            'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.',
+            'Give one text, as in osbert explain RUN "a text", with or without --rows train.csv, or a file and a '
+            "folder: --file in.csv --out why.",
             code="missing-option",
         )
     weighing = weighing or AttributionOptions()
@@ -67,4 +75,11 @@ def explain(
         print(*map(one_line, one.lines()), sep="\n")
     if not found:
         print("There is no answer to explain.")
-    return {"explanations": [one.as_dict() for one in found]}
+    result: Result = {"explanations": [one.as_dict() for one in found]}
+    if rows is not None:
+        given = TrainingRowKeywords(count=count, file=options or FileOptions(), opening=opening)
+        with showing_progress("rows") as watch:
+            behind = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
+        print(*(one_line(line) for ranked in behind for line in ranked.lines()), sep="\n")
+        result = {**result, "training_rows": behind}
+    return result
