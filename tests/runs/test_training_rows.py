@@ -33,7 +33,7 @@ ROWS = [
 @pytest.mark.parametrize("name", ["classifier", "number", "chooser"])
 def test_a_pull_is_what_a_step_of_the_last_layer_does_to_the_score(runs: dict[str, Path], name: str) -> None:
     texts = {"classifier": ["the good film"], "number": ["a film"], "chooser": ["a good", "film", "play"]}[name]
-    label: Any = {"classifier": "neg", "number": 2.5, "chooser": "b"}[name]
+    label: Any = {"classifier": "neg", "number": 2.5, "chooser": "2"}[name]
     engine = load(runs[name])
     task, learner, step = engine.fine_tuned, engine.learner, 1e-3
     record = task.record_of(texts)

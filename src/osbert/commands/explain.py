@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -15,6 +16,9 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileOptions
 from osbert.terminal import counted, one_line
+
+if TYPE_CHECKING:
+    from osbert.runs.training_rows import TrainingRowKeywords
 
 
 def explain(
@@ -49,18 +53,17 @@ def explain(
     label
         Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
     rows
-        The training rows, a file with labels: show those nearest to the text, and those that pulled the score most.
+        The training rows, a file with labels: show the nearest ones, and those that pulled the score most.
     count
         How many of the rows to show in each order.
     """
     from osbert.inference.engine import load
     from osbert.runs.explain import ExplanationKeywords, explain_file
-    from osbert.runs.training_rows import TrainingRowKeywords, training_rows
+    from osbert.runs.training_rows import TrainingRowKeywords as Keywords
 
     if bool(texts) == (file is not None) or (file is None) != (out is None) or (rows and file):
         raise UserError(
-            'Give one text, as in osbert explain RUN "a text", with or without --rows train.csv, or a file and a '
-            "folder: --file in.csv --out why.",
+            'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.',
             code="missing-option",
         )
     weighing = weighing or AttributionOptions()
@@ -75,11 +78,16 @@ def explain(
         print(*map(one_line, one.lines()), sep="\n")
     if not found:
         print("There is no answer to explain.")
-    result: Result = {"explanations": [one.as_dict() for one in found]}
-    if rows is not None:
-        given = TrainingRowKeywords(count=count, file=options or FileOptions(), opening=opening)
-        with showing_progress("rows") as watch:
-            behind = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
-        print(*(one_line(line) for ranked in behind for line in ranked.lines()), sep="\n")
-        result = {**result, "training_rows": behind}
-    return result
+    given = Keywords(count=count, file=options or FileOptions(), opening=opening)
+    behind = {"training_rows": _show_rows(run, texts, rows, label, given)} if rows else {}
+    return {"explanations": [one.as_dict() for one in found], **behind}
+
+
+def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
+    """Print the training rows behind an answer, and return them."""
+    from osbert.runs.training_rows import training_rows
+
+    with showing_progress("rows") as watch:
+        found = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
+    print(*(one_line(line) for ranked in found for line in ranked.lines()), sep="\n")
+    return found
