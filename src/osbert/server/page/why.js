@@ -177,7 +177,7 @@ function agreed(agreement, words) {
   if (agreement !== null && agreement !== undefined) {
     if (agreement >= 0.7) return figure("Leaving out one word at a time ranks the words much the same");
     if (agreement >= 0.3) return figure("Leaving out one word at a time ranks the words only partly the same");
-    return figure("Leaving out one word at a time ranks the words differently: trust neither ranking by itself");
+    return figure("Leaving out one word at a time ranks the words differently: trust that one more");
   }
   const isChecked = words.some(({ occlusion }) => occlusion !== null && occlusion !== undefined);
   return isChecked ? "There are too few words to compare this ranking with a second method." : "The text is long, so no second method was run to compare with.";
