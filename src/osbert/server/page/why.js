@@ -23,6 +23,11 @@ export function why(session, row) {
   const names = namesOf(kind.fields(model), row);
   const { said, trouble, say, busy, refuse, clear } = notice(session);
   said.className = "hint";
+  // The answer is the status of its region, and its form has the alert: these two are read out as well.
+  said.removeAttribute("role");
+  said.setAttribute("aria-live", "polite");
+  trouble.removeAttribute("role");
+  trouble.setAttribute("aria-live", "assertive");
   const shown = element("div", { class: "shown", id: freshId("why"), hidden: true });
   const button = element("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-controls": shown.id, onclick: press }, "Why?");
   const node = element("section", { class: "why", "aria-label": "Why" }, element("div", { class: "row" }, button, said), trouble, shown);
