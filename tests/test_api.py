@@ -36,6 +36,7 @@ osbert.pretrain
 osbert.score
 osbert.search
 osbert.train_tokenizer
+osbert.training_rows
 osbert.errors.Problems
 osbert.errors.UnknownSetting
 osbert.errors.UserError

@@ -11,6 +11,7 @@ from osbert.api.models import (
     load,
     predict,
     score,
+    training_rows,
 )
 from osbert.api.training import (
     adapt,
@@ -48,4 +49,5 @@ __all__ = [
     "score",
     "search",
     "train_tokenizer",
+    "training_rows",
 ]

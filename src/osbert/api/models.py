@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from osbert.runs.explain import ExplanationTally
     from osbert.runs.predict.run import PredictionTally
     from osbert.runs.score import ScoringTally
+    from osbert.runs.training_rows import TrainingRows
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
@@ -242,6 +243,38 @@ def score(
     chosen = recipe.settings(ScoringKeywords, options)
     folder = locate(model, watch=watch).path
     return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
+
+
+def training_rows(
+    run: str | Path,
+    texts: str | Sequence[str],
+    *,
+    rows: Any,
+    label: str = "",
+    count: int = 5,
+    watch: Watch = ignore,
+    **options: Any,
+) -> list[TrainingRows]:
+    """Return the training rows behind what a fine-tuned run says of a text, or of several that it reads together.
+
+    Of each score: the `count` nearest rows, and those that pulled the score up or down most, by error x state of the
+    last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score instead
+    of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`. `watch`
+    is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
+    osbert.errors.UserError at rows without a label, and for runs that say more than one thing of a text.
+
+    >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
+    >>> found.label, len(found.nearest), found.nearest[0].label
+    ('pos', 2, 'pos')
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs import training_rows as runs
+
+    given = [texts] if isinstance(texts, str) else texts
+    chosen = recipe.settings(runs.TrainingRowKeywords, {"count": count, **options})
+    folder = locate(run, watch=watch).path
+    return runs.training_rows(folder, given, rows=rows, label=label, options=chosen, watch=watch)
 
 
 def embed(

@@ -106,6 +106,7 @@ class ServerModel:
             **names,
             "fields": fields,
             "length": self.length,
+            "explains": self.engine.explains,
             **told,
             **own,
         }

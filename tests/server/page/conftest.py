@@ -70,7 +70,8 @@ class Played:
     """The server: `answers` by path, each from the body to the reply; what was asked of it, and of anyone else."""
 
     def __init__(self, kinds: tuple[str, ...], answers: Mapping[str, Answer]) -> None:
-        self.models = [{"name": f"my {kind}", "kind": kind, "length": 128, **MODELS[kind]} for kind in kinds]
+        facts = {"length": 128, "explains": True}
+        self.models = [{"name": f"my {kind}", "kind": kind, **facts, **MODELS[kind]} for kind in kinds]
         self.answers = {"v1/models": lambda body: {"models": self.models}, **answers}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: list[str] = []
