@@ -77,10 +77,8 @@ def test_arcs_of_words_that_do_not_count_are_left_out() -> None:
     assert right_arcs(tree_distances(heads), heads, [True] * 4) == (3, 3)
     assert right_arcs(tree_distances(heads), heads, [True, True, True, False]) == (2, 2)
     line = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
-    assert (
-        right_arcs(line, [2, 2, -1, 2], [True] * 4) == (2, 3)
+    assert right_arcs(line, [2, 2, -1, 2], [True] * 4) == (2, 3)
     assert right_arcs(line, heads, [True, False, False, False]) == (0, 0)
-    )
     assert spanning_tree(line) == {(0, 1), (1, 2), (2, 3)}
 
 

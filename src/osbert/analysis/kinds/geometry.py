@@ -82,7 +82,7 @@ class Geometry(Analysis):
     """The states of one token of each text, in all layers."""
 
     needs_attention = False
-    place = 5
+    place = 50
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with no token."""
