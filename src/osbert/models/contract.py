@@ -104,6 +104,11 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     @property
+    def mixers(self) -> Sequence[nn.Module]:
+        """Return the module of each layer that joins what its heads put out (N, H * K); for families that attend."""
+        raise NotImplementedError
+
+    @property
     def above(self) -> Sequence[nn.Module]:
         """Return its modules above the stack that a fine-tuning always trains, such as the pooler."""
         return []

@@ -1,20 +1,27 @@
-"""The contract of an analysis: what data it reads, what it adds of one text, its figures, its section of the report."""
+"""The contract of what is measured: on which data, by reading passes or by running the model, and how it is reported.
+
+The one public class of a file of this folder is an Analysis, which reads the passes that all share, or an Experiment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from osbert.analysis.figures import Figure
+from osbert.analysis.model import AnalysedModel
 from osbert.data.example import Booleans
 from osbert.models.contract import Sizes
 from osbert.reading.trees import Tree
 from osbert.reports.page import Section
+
+Advance = Callable[[int], None]
+"""Is called with a number of tokens that were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +77,8 @@ class TextPass:
     labelled: PlacedWords | None = None
 
 
-class Analysis:
-    """Sums over the passes of all texts, and what follows from them. The one public class of its file.
-
-    It keeps no pass: its memory does not grow with the number of texts.
-    """
+class Investigation:
+    """What a file of this folder measures: of which data, of which models, and its section of the report."""
 
     reads: ClassVar[str] = "texts"
     """The form of data that it needs: the name of a file of runs/analyse/forms."""
@@ -82,6 +86,23 @@ class Analysis:
     """Whether it says nothing of a model without attention."""
     place: ClassVar[int]
     """Its place in the report."""
+
+    @classmethod
+    def obstacle(cls, model: AnalysedModel) -> str:
+        """Return why it says nothing of a model, "" where it applies."""
+        return "the model has no attention" if cls.needs_attention and not model.backbone.attends else ""
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return its section of the report, from its figures alone."""
+        raise NotImplementedError
+
+
+class Analysis(Investigation):
+    """Sums over the passes of all texts, and what follows from them.
+
+    It keeps no pass: its memory does not grow with the number of texts.
+    """
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with a model's sizes; `seed` is that of all sampling."""
@@ -96,7 +117,20 @@ class Analysis:
         """Return what was measured."""
         raise NotImplementedError
 
-    @staticmethod
-    def section(figures: Sequence[Figure]) -> Section:
-        """Return its section of the report, from its figures alone."""
+
+class Experiment(Investigation):
+    """A measurement that runs the model itself: with gradients, with interventions (hooks.py), or on texts of its own.
+
+    It changes nothing of the model that outlasts `measure`.
+    """
+
+    def work(self, sample: Any) -> int:
+        """Return how many tokens `measure` reads of a sample, each as often as it is read; an estimate will do."""
+        return int(sample.tokens)
+
+    def measure(self, model: AnalysedModel, sample: Any, advance: Advance) -> list[Figure]:
+        """Return what was measured on a sample, which is that of the form of data that it `reads`.
+
+        `advance` is called with the number of tokens that were read since it was last called.
+        """
         raise NotImplementedError

@@ -65,6 +65,11 @@ class Transformer(Backbone):
         return [self.blocks[layer * sizes.blocks // sizes.layers] for layer in range(sizes.layers)]  # type: ignore[misc]
 
     @property
+    def mixers(self) -> Sequence[nn.Module]:
+        """Return the module of each layer that joins what its heads put out (N, D)."""
+        return [block.attention.outward for block in self.depth]
+
+    @property
     def above(self) -> Sequence[nn.Module]:
         """Return the pooler, and the recurrent layers if there are any."""
         return [self.pooler, self.pooler_norm, *([] if self.recurrent is None else [self.recurrent])]

@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert import __version__, components
 from osbert.analysis.figures import Figure
-from osbert.analysis.kinds.contract import Analysis
+from osbert.analysis.kinds.contract import Advance, Analysis, Experiment, Investigation
+from osbert.analysis.model import AnalysedModel
 from osbert.analysis.passes import PassedModel
 from osbert.analysis.sample import Sample, TextSample, punctuation
 from osbert.data.pack import Packer
@@ -124,11 +126,12 @@ class _AnalysisRun:
 
     def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
         """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
-        kinds: dict[str, type[Analysis]] = {
-            name: components.find(KINDS, name, base=Analysis) for name in components.names(KINDS)
+        kinds: dict[str, type[Investigation]] = {
+            name: components.find(KINDS, name, base=Investigation) for name in components.names(KINDS)
         }
         ordered = sorted(kinds.items(), key=lambda one: one[1].place)
-        due = {name: kind for name, kind in ordered if self._applies(kind)}
+        reasons = {name: self._reason(kind) for name, kind in ordered}
+        due = {name: kind for name, kind in ordered if not reasons[name]}
         if not due:
             why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
             raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
@@ -142,7 +145,7 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        idle = (f"{name}: {self._reason(kind)}" for name, kind in ordered if name not in due)
+        idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
         notes = [*self._notes(), *unread, *idle]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
@@ -150,17 +153,20 @@ class _AnalysisRun:
         self.work.end()
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
 
-    def _applies(self, kind: type[Analysis]) -> bool:
-        return len(self.samples[kind.reads]) > 0 and (self._attends or not kind.needs_attention)
+    @cached_property
+    def _model(self) -> AnalysedModel:
+        engine = self.engine
+        packer = replace(engine.packer, length=engine.backend.architecture.length)
+        signs = punctuation(engine.tokenizer)
+        return AnalysedModel(
+            learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
+            task=engine.task,
+        )  # fmt: skip
 
-    @property
-    def _attends(self) -> bool:
-        return self.engine.learner.backbone.attends
-
-    def _reason(self, kind: type[Analysis]) -> str:
-        """Return why an analysis does not apply."""
-        if not self._attends and kind.needs_attention:
-            return "the model has no attention"
+    def _reason(self, kind: type[Investigation]) -> str:
+        """Return why a measurement does not apply, "" where it does."""
+        if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
+            return obstacle
         return f"there are no {kind.reads.replace('_', ' ')} that could be used"
 
     @property
@@ -173,30 +179,45 @@ class _AnalysisRun:
     def _finished(self) -> set[str]:
         return {name for name in components.names(KINDS) if self._path(name).is_file()}
 
-    def _compute(self, due: Mapping[str, type[Analysis]]) -> None:
-        """Read each form of the data once, for all analyses of it, and keep what they find."""
-        count = sum(
-            sample.tokens for form, sample in self.samples.items() if form in {one.reads for one in due.values()}
-        )
+    def _compute(self, due: Mapping[str, type[Investigation]]) -> None:
+        """Read each form of the data once, for all analyses of it, then run experiments; keep what each finds."""
+        analyses = {name: kind for name, kind in due.items() if issubclass(kind, Analysis)}
+        experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
+        read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
+        work = {name: one.work(self.samples[one.reads]) for name, one in experiments.items()}
+        count = sum(self.samples[form].tokens for form in read) + sum(work.values())
         done = 0
-        backbone = self.engine.learner.backbone
-        signs = punctuation(self.engine.tokenizer)
-        passed = PassedModel(backbone=backbone, form=self.engine.tokenizer.form, signs=signs, seed=self.options.seed)
-        for form, sample in self.samples.items():
-            analyses = {
-                name: kind(backbone.architecture, self.options.seed) for name, kind in due.items() if kind.reads == form
-            }
-            if not analyses:
-                continue
-            assert isinstance(sample, TextSample), f"the {form} are not laid out as texts"
-            for texts in passed.passes(sample):
-                for text in texts:
-                    for analysis in analyses.values():
-                        analysis.add(text)
-                done += sum(len(text.marks.first) for text in texts)
-                self.watch(AnalysisProgress(done=done, count=count))
-            for name, analysis in analyses.items():
-                write_sealed(self._path(name), {"figures": [one.record() for one in analysis.figures()]})
+
+        def advance(tokens: int) -> None:
+            nonlocal done
+            done = min(done + tokens, count)
+            self.watch(AnalysisProgress(done=done, count=count))
+
+        for form in read:
+            self._pass({name: kind for name, kind in analyses.items() if kind.reads == form}, form, advance)
+        for name, experiment in experiments.items():
+            end = done + work[name]
+            self._keep(name, experiment.measure(self._model, self.samples[experiment.reads], advance))
+            advance(end - done)  # what it said before was an estimate
+
+    def _pass(self, kinds: Mapping[str, type[Analysis]], form: str, advance: Advance) -> None:
+        """Add each text of a sample to all analyses that read it."""
+        model, sample = self._model, self.samples[form]
+        assert isinstance(sample, TextSample), f"the {form} are not laid out as texts"
+        analyses = {name: kind(model.backbone.architecture, model.seed) for name, kind in kinds.items()}
+        passed = PassedModel(
+            backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
+        )
+        for texts in passed.passes(sample):
+            for text in texts:
+                for analysis in analyses.values():
+                    analysis.add(text)
+            advance(sum(len(text.marks.first) for text in texts))
+        for name, analysis in analyses.items():
+            self._keep(name, analysis.figures())
+
+    def _keep(self, name: str, figures: Sequence[Figure]) -> None:
+        write_sealed(self._path(name), {"figures": [one.record() for one in figures]})
 
     def _facts(self, about: Mapping[str, str]) -> dict[str, Any]:
         """Return what a run that goes on must have in common with the one before, and what analysis.json says."""
@@ -227,7 +248,7 @@ class _AnalysisRun:
         self,
         folder: Path,
         facts: Mapping[str, Any],
-        found: Mapping[str, tuple[type[Analysis], Sequence[Figure]]],
+        found: Mapping[str, tuple[type[Investigation], Sequence[Figure]]],
         notes: Sequence[str],
     ) -> None:
         sections = [kind.section(figures) for kind, figures in found.values() if figures]
