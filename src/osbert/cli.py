@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import itertools
 import os
 import signal
@@ -62,6 +63,9 @@ GROUPS = {
     ),
 }
 
+SUBVERBS: dict[str, dict[str, str]] = {"analyse": {}}
+"""Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
+
 OLDER = {"neighbours": "search"}
 """Names of verbs in earlier versions."""
 
@@ -90,9 +94,24 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
             folder.command(_verb((group, verb), words), name=verb, help=about)
         app.command(folder)
     for verb, about in VERBS.items():
-        app.command(_verb((verb,), words), name=verb, help=about)
+        if verb in SUBVERBS and words[:1] in ([verb], [INSTALL]):
+            app.command(_with_subverbs(verb, words))
+        else:
+            app.command(_verb((verb,), words), name=verb, help=about)
     for name, verb in OLDER.items():
         app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
+    return app
+
+
+def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
+    """Return a verb with those below it. It is imported: its options tell their names from its own words."""
+    import cyclopts
+
+    app = cyclopts.App(name=verb)
+    own = _verb((verb,), words)
+    app.default(getattr(importlib.import_module(f"osbert.commands.{verb}"), verb) if isinstance(own, str) else own)
+    for name, about in SUBVERBS[verb].items():
+        app.command(_verb((verb, name), words), name=name, help=about)
     return app
 
 
@@ -100,7 +119,9 @@ def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., No
     """Return where a verb is; or, if `words` ask for its help or for completion, the verb with all its options."""
     place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
     helped = {"--help", "-h"} & {*itertools.takewhile(lambda word: word != "--", words)}
-    if words[:1] == [INSTALL] or (helped and (*words[: len(name)],) == name):
+    below = words[len(name) :][:1]
+    meant = (*words[: len(name)],) == name and not (len(name) == 1 and {*below} & {*SUBVERBS.get(name[0], ())})
+    if words[:1] == [INSTALL] or (helped and meant):
         from osbert.options import documented
 
         return documented(place, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)

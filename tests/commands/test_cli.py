@@ -37,6 +37,14 @@ def test_every_verb_has_help(command: list[str]) -> None:
         assert node.default_command.__doc__
 
 
+def test_subverbs_have_help_and_their_verb_keeps_its_own() -> None:
+    for verb, own in cli.SUBVERBS.items():
+        app = cli.application([verb])[verb]
+        assert app.default_command is not None and "Measure" in app.default_command.__doc__
+        for below in own:
+            assert app[below].default_command is not None and app[below].default_command.__doc__
+
+
 def test_version() -> None:
     assert run("--version").stdout.strip() == osbert.__version__
 

@@ -19,6 +19,7 @@ from tiny_runs import TASKS, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = [(verb,) for verb in cli.VERBS] + [(group, verb) for group, (_, verbs) in cli.GROUPS.items() for verb in verbs]
+VERBS += [(verb, below) for verb, own in cli.SUBVERBS.items() for below in own]
 WATCHES = {"watching", "print_notices", "print_events", "showing_progress", "_downloads"}
 """What makes a `watch` that obeys both; so do the classes that are an EventConsole."""
 

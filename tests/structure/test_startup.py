@@ -41,6 +41,7 @@ def test_the_torch_free_side_loads_no_torch() -> None:
         names += [f"osbert.{promised}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"]
     names += [f"osbert.commands.{verb}" for verb in cli.VERBS]
     names += [f"osbert.commands.{group}.{verb}" for group, (_, verbs) in cli.GROUPS.items() for verb in verbs]
+    names += [f"osbert.commands.{verb}.{below}" for verb, own in cli.SUBVERBS.items() for below in own]
     guilty = []
     while name := first_with_torch([name for name in names if name not in guilty]):
         guilty.append(name)

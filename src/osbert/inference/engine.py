@@ -15,6 +15,7 @@ import numpy as np
 from osbert import recipe
 from osbert.analysis.explanation import Explanation
 from osbert.analysis.interpolation import can_be_weighed
+from osbert.analysis.scoring import ScoringOptions
 from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
@@ -26,6 +27,7 @@ from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
+from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
@@ -46,9 +48,9 @@ LayerChoice = str | int | Sequence[int]
 class Engine:
     """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
 
-    `remarks`: what was odd about the folder, for the user. `masks`: what predicts masked pieces, if the model was
-    pretrained on them and its folder has that part, as ours has. It is None for an export, and for a model that looks
-    to the left alone: the same tensors predict the next piece.
+    `remarks`: what was odd about the folder, for the user. `pieces`: what predicts pieces, if the model was pretrained
+    so and its folder has that part, as ours has; None for an export and a fine-tuned run. `masks`: the same of a model
+    that predicts masked pieces; None for one that looks to the left alone, of which it predicts the next piece.
 
     >>> import osbert
     >>> model = osbert.load("run")
@@ -56,7 +58,7 @@ class Engine:
     ('classify', 'run', 16)
     """
 
-    def __init__(self, backend: Backend, source: Folder, *, masks: MaskedLanguageHead | None = None) -> None:
+    def __init__(self, backend: Backend, source: Folder, *, pieces: MaskedLanguageHead | None = None) -> None:
         """Stand for the model in `source`, which `backend` computes."""
         self.backend = backend
         self.source = source
@@ -64,7 +66,8 @@ class Engine:
         self.tokenizer = source.tokenizer
         self.task = source.task
         self.remarks = source.remarks
-        self.masks = masks
+        self.pieces = pieces
+        self.masks = pieces if backend.architecture.direction == "both" else None
         longest = backend.architecture.length
         self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
         self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted
@@ -127,7 +130,7 @@ class Engine:
         """Return what the task says of each record, for sequences that it made of them with the engine's packer."""
         return self._decoded(self.fine_tuned, records, tokens)
 
-    def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
+    def evaluate(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
         """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
 
         Raises UserError when a record has no label.
@@ -243,6 +246,25 @@ class Engine:
         [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
         return fillings
 
+    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
+        """Return how likely the model holds each text: a TextLikelihood (osbert.analysis.scoring), in nats.
+
+        Of a masked language model that is the pseudo-log-likelihood; of a left-to-right one, the log-likelihood.
+        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. Of an iterator
+        the scores come one by one, as with `predict`. Raises UserError if the model does not predict pieces, and at
+        every text that is empty or does not fit.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [score] = model.score(["a good film"])
+        >>> len(score.pieces), score.log_likelihood < 0
+        (3, True)
+        """
+        score = partial(score_samples, language_model(self), self.packer, recipe.settings(ScoringOptions, options))
+        if isinstance(texts, Iterator):
+            return chain.from_iterable(score(*window) for window in windows(texts, "score"))
+        return score(0, samples(texts, "score"))
+
     def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
         """Return why the model says what it says of a text, or of a pair: each word with its weight in the score.
 
@@ -350,19 +372,12 @@ def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening 
     if folder.is_exported:
         return Engine(_exported(folder, device), folder)
     learner = Learner(folder.backbone, folder.heads if task else {})
-    masks = _masks(folder)
+    pieces = None if task else folder.heads.get("mlm")
     place = choose(device).device
     backend = TorchBackend(learner.eval().to(place), pooler=folder.has_pooler)
-    engine = Engine(backend, folder, masks=masks.eval().to(place) if masks else None)
+    engine = Engine(backend, folder, pieces=pieces.eval().to(place) if isinstance(pieces, MaskedLanguageHead) else None)
     folder.release()
     return engine
-
-
-def _masks(folder: Folder) -> MaskedLanguageHead | None:
-    if folder.task is not None or folder.architecture.direction != "both":
-        return None
-    head = folder.heads.get("mlm")
-    return head if isinstance(head, MaskedLanguageHead) else None
 
 
 def _exported(folder: Folder, device: str) -> OnnxBackend:

@@ -119,7 +119,7 @@ def evaluate(
         watch(Notice(origin(place, records, shared=shared)))
     for line in task.source.left_out("train" if shared else split):
         watch(Notice(line))
-    score = engine.score(task, records)
+    score = engine.evaluate(task, records)
     evaluation = Evaluation(
         task=task,
         records=records,

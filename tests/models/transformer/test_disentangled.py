@@ -103,7 +103,7 @@ def test_biases_are_made_for_each_run_of_equal_lengths(make_batch) -> None:
     layout = backbone.layout(batch)
     assert [tuple(one.shape) for one in layout.offsets] == [(1, 9, 9), (1, 4, 4), (1, 1, 1)]
     assert layout.distances.vectors.shape == (17, 16)
-    query, key, _ = backbone.blocks[0].attention._project(backbone.embeddings(batch), layout)
+    query, key, _ = backbone.blocks[0].attention.project(backbone.embeddings(batch), layout)
     _, biased = backbone.blocks[0].attention._with_distances(query, key, layout)
     assert [tuple(bias.shape) for bias in biased.biases] == [(2, 2, 9, 9), (1, 2, 4, 4), (1, 2, 1, 1)]
     assert biased.runs is layout.runs
@@ -116,7 +116,7 @@ def test_each_distance_by_itself_gives_what_shared_vectors_give(make_batch, drop
     layout, attention = backbone.layout(batch), backbone.blocks[0].attention
     if dropped:
         layout = layout.reading(torch.arange(batch.tokens)[dropped:], (12 - dropped, 12, 5))
-    query, key, _ = attention._project(backbone.embeddings(batch), layout)
+    query, key, _ = attention.project(backbone.embeddings(batch), layout)
     of_distances = attention.project_distances(layout.distances.vectors)
     found = [distance_biases(query, key, of_distances, layout, each=each) for each in (False, True)]
     gradients = []

@@ -1,20 +1,19 @@
 """The geometry of the states: how alike random tokens are in each layer, and how alike the layers are.
 
 One token of each text is sampled, as those of a text are not independent. Anisotropy is the mean cosine of two
-such tokens (Ethayarajh 2019, section 3.3). Layers are compared by linear CKA (Kornblith et al. 2019) with the unbiased
-estimator of HSIC (Song et al. 2007), which is about 0 for independent states however few tokens there are; the usual
-one is not. Both also after each number of the states was divided by its deviation, since a few large numbers can decide
-alone (Timkey and van Schijndel 2021); CKA then only. Intervals are jackknives over ten groups of tokens.
+such tokens (Ethayarajh 2019, section 3.3). Layers are compared by linear CKA (likeness.py), also after each number of
+the states was divided by its deviation, since a few large numbers can decide alone (Timkey and van Schijndel 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from osbert.analysis.figures import DEVIATIONS, Figure, Floats, grid, named
+from osbert.analysis.figures import Figure, Floats, grid, named
 from osbert.analysis.kinds.contract import Analysis, TextPass
+from osbert.analysis.likeness import LEAST, interval_without, jackknife, likeness, mean_cosine, standardised
 from osbert.models.contract import Sizes
 from osbert.reports.explained import explained
 from osbert.reports.heat import heat_map
@@ -23,59 +22,6 @@ from osbert.reports.plot import Series, line_plot
 
 TOKENS = 1024
 """Most tokens that are kept: their states are all that this analysis holds."""
-LEAST = 20
-"""Fewer tokens give no figure."""
-GROUPS = 10
-
-
-def unbiased_hsic(one: Floats, two: Floats) -> float:
-    """Return the unbiased HSIC of two Gram matrices (n, n) whose diagonals are 0; n is 4 at least."""
-    n = len(one)
-    sums = one.sum(0), two.sum(0)
-    inner = float((one * two).sum())
-    product = float(sums[0].sum() * sums[1].sum()) / ((n - 1) * (n - 2))
-    return (inner + product - 2 * float(sums[0] @ sums[1]) / (n - 2)) / (n * (n - 3))
-
-
-def gram(states: Floats) -> Floats:
-    """Return the products (n, n) of states (n, D) with each other, and 0 for each with itself."""
-    found = states @ states.T
-    np.fill_diagonal(found, 0)
-    return found
-
-
-def cka(one: Floats, two: Floats) -> float:
-    """Return the unbiased linear CKA of states (n, D) and (n, D'): 1 for states that differ by a rotation and a scale.
-
-    About 0 for independent ones, and below 0 by chance. NaN where one of them does not vary.
-    """
-    return _cka(gram(one), gram(two))
-
-
-def _cka(one: Floats, two: Floats) -> float:
-    own = unbiased_hsic(one, one), unbiased_hsic(two, two)
-    return unbiased_hsic(one, two) / (own[0] * own[1]) ** 0.5 if min(own) > 0 else float("nan")
-
-
-def mean_cosine(states: Floats) -> float:
-    """Return the mean cosine of two different states out of (n, D)."""
-    unit = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    n = len(unit)
-    return float((np.square(unit.sum(0)).sum() - np.square(unit).sum()) / (n * (n - 1)))
-
-
-def jackknife(figure: Callable[[np.ndarray], float], n: int) -> tuple[float, tuple[float, float] | None]:
-    """Return a figure of all of n items, and its 95% interval from leaving out each of GROUPS groups of them.
-
-    `figure`: of the numbers of some items.
-    """
-    whole = figure(np.arange(n))
-    groups = np.arange(n) % GROUPS
-    left = np.array([figure(np.flatnonzero(groups != group)) for group in range(GROUPS)])
-    if not np.isfinite(left).all():
-        return whole, None
-    error = float(np.sqrt((GROUPS - 1) / GROUPS * np.square(left - left.mean()).sum()))
-    return whole, (whole - DEVIATIONS * error, whole + DEVIATIONS * error)
 
 
 class Geometry(Analysis):
@@ -103,7 +49,6 @@ class Geometry(Analysis):
         if n < LEAST:
             return []
         states = np.array(self.states, np.float64).transpose(1, 0, 2)  # (L + 1, n, D)
-        deviations = states.std(axis=1, keepdims=True)
         found = []
         for layer, rows in enumerate(states):
 
@@ -112,21 +57,17 @@ class Geometry(Analysis):
 
             value, interval = jackknife(cosine, n)
             found.append(self._figure("mean_cosine", {"layer": layer}, value, interval))
-        for name, given in (("cka", states), ("cka_standardised", states / np.where(deviations > 0, deviations, 1))):
-            found += self._alike(name, [gram(rows - rows.mean(0)) for rows in given])
+        for name, given in (("cka", states), ("cka_standardised", standardised(states))):
+            found += self._alike(name, likeness([*given]))
         return found
 
-    def _alike(self, name: str, grams: Sequence[Floats]) -> list[Figure]:
+    def _alike(self, name: str, alike: Floats) -> list[Figure]:
         found = []
-        for one in range(len(grams)):
-            for two in range(one + 1):
-
-                def alike(index: np.ndarray, pair: tuple[Floats, Floats] = (grams[one], grams[two])) -> float:
-                    return _cka(*(matrix[np.ix_(index, index)] for matrix in pair))
-
-                value, interval = (1.0, (1.0, 1.0)) if one == two else jackknife(alike, len(self.states))
-                if np.isfinite(value):
-                    found.append(self._figure(name, {"layer": one, "other": two}, value, interval))
+        for one, two in zip(*np.tril_indices(alike.shape[1]), strict=True):
+            value = float(alike[0, one, two]) if one != two else 1.0  # also of a layer that does not vary
+            interval = interval_without(value, alike[1:, one, two]) if one != two else (1.0, 1.0)
+            if np.isfinite(value):
+                found.append(self._figure(name, {"layer": int(one), "other": int(two)}, value, interval))
         return found
 
     def _figure(

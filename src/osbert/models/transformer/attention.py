@@ -56,14 +56,17 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
-        query, key, value = self._project(hidden, layout)
+        return self.mixed(*self.project(hidden, layout), layout)
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
+        """Return what `forward` does, (R, D), for queries (R, H, K), and keys and values (N, H, K)."""
         query, layout = self._with_distances(query, key, layout)
         mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
         return self.outward(mixed.flatten(1))
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
-        query, key, _ = self._project(hidden, layout)
+        query, key, _ = self.project(hidden, layout)
         query, layout = self._with_distances(query, key, layout)
         return weights(query, key, layout)
 
@@ -93,7 +96,8 @@ class Attention(nn.Module):
         each = query.is_cuda and torch.is_grad_enabled()
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
-    def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K), with rotary positions."""
         if self.query is not None:
             query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)

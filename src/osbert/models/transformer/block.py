@@ -53,8 +53,15 @@ class Block(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) where the layout says what is read."""
-        mixed = self.attention(self.attention_norm(hidden) if self.before else hidden, layout)
-        hidden = layout.read_of(hidden) + self.attention_adapter(self.dropout(mixed))
+        return self.finished(layout.read_of(hidden), self.attention(self.attended(hidden), layout))
+
+    def attended(self, hidden: Tensor) -> Tensor:
+        """Return what attention reads (N, D) of the layer's input (N, D)."""
+        return self.attention_norm(hidden) if self.before else hidden
+
+    def finished(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the layer's output (R, D) from its input `hidden` (R, D) and what attention gives of it (R, D)."""
+        hidden = hidden + self.attention_adapter(self.dropout(mixed))
         if self.before:
             return hidden + self._feed(self.feedforward_norm(hidden))
         hidden = self.attention_norm(hidden)
@@ -69,7 +76,7 @@ class Block(nn.Module):
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
-        return self.attention.weights(self.attention_norm(hidden) if self.before else hidden, layout)
+        return self.attention.weights(self.attended(hidden), layout)
 
     def fed(self, hidden: Tensor) -> Tensor:
         """Return what the feed-forward layers give for (..., D), without dropout; the gate is the second half (F)."""

@@ -1,0 +1,141 @@
+"""Log-probabilities of the pieces of texts by a language model, masked or left-to-right.
+
+A masked language model scores a piece in a copy of its text in which that piece is masked (Salazar et al. 2020,
+equation 2); a left-to-right one scores all pieces of a text in one pass. All copies are sequences of flat batches, made
+as they are needed, so memory grows neither with the length of a text nor with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from osbert.analysis.scoring import Masking, hidden_pieces
+from osbert.data.batch import micro_batches
+from osbert.data.example import Booleans, Example, Target
+from osbert.evaluation.forward import TOKENS, evaluating
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+
+WINDOW = 8 * TOKENS
+"""Tokens of copies out of which batches of nearly one length are made."""
+SCORES = 512
+"""Most tokens whose scores over the vocabulary are held at a time."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A backbone with the head that predicts pieces; `mask`: the piece [MASK], which no left-to-right one reads."""
+
+    learner: Learner
+    head: MaskedLanguageHead
+    mask: int
+
+    @property
+    def causal(self) -> bool:
+        """Return whether it predicts each piece from those before it alone."""
+        return self.learner.backbone.architecture.direction == "left_to_right"
+
+    def log_probabilities(
+        self, examples: Sequence[Example], *, masking: Masking = "piece", scored: Sequence[Booleans] | None = None
+    ) -> list[NDArray[np.float64]]:
+        """Return the log-probability of each piece (n,) of some texts, specials left out, in nats; NaN for none.
+
+        `scored`: of each text, which of its n pieces to score (all); the others have NaN, and cost a masked language
+        model nothing. Of a left-to-right model the first piece has NaN where nothing stands before it.
+        """
+        sizes = [int((~example.special).sum()) for example in examples]
+        firsts = np.cumsum([0, *sizes])
+        flat = np.full(int(firsts[-1]), np.nan)
+        every = scored if scored is not None else [np.ones(size, bool) for size in sizes]
+        copies = (
+            copy
+            for example, first, chosen in zip(examples, firsts[:-1].tolist(), every, strict=True)
+            for copy in (self._whole(example, first) if self.causal else self._masked(example, first, chosen, masking))
+        )
+
+        def log_probability(hidden: Tensor, labels: Tensor) -> Tensor:
+            return -functional.cross_entropy(self.head.scores(hidden).float(), labels, reduction="none")
+
+        for records, found in self._each(copies, log_probability):
+            begins = np.flatnonzero(np.diff(records, prepend=-1))  # the labels of one text have consecutive numbers
+            ranks = np.arange(len(records)) - np.repeat(begins, np.diff(begins, append=len(records)))
+            flat[records + ranks] = found
+        parts = np.split(flat, firsts[1:-1])
+        return [np.where(chosen, part, np.nan) for part, chosen in zip(parts, every, strict=True)]
+
+    def candidates(self, examples: Sequence[Example], pieces: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return for each of n texts with one mask in it the log-probabilities (n, K) of some pieces (K,) there.
+
+        They are those of the softmax over the whole vocabulary.
+        """
+        found = np.empty((len(examples), len(pieces)))
+        masked = (
+            self._labelled(one, place, np.flatnonzero(one.ids == self.mask)) for place, one in enumerate(examples)
+        )
+
+        def log_probabilities(hidden: Tensor, _: Tensor) -> Tensor:
+            scores = self.head.scores(hidden).float().log_softmax(-1)
+            return scores[:, torch.from_numpy(pieces).to(scores.device)]
+
+        for records, rows in self._each(masked, log_probabilities):
+            found[records] = rows
+        return found
+
+    def _masked(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
+        """Yield for each chosen piece the text in which it is masked; `first`: the number of its first piece."""
+        tokens = np.flatnonzero(~example.special)
+        words = example.words[tokens]
+        for place in np.flatnonzero(chosen).tolist():
+            ids = example.ids.copy()
+            ids[tokens[hidden_pieces(words, place, masking)]] = self.mask
+            token = tokens[place : place + 1]
+            yield self._labelled(replace(example, ids=ids), first + place, token, example.ids[token])
+
+    def _whole(self, example: Example, first: int) -> Iterator[Example]:
+        """Yield the text with each piece as the label of the token before it."""
+        index = np.flatnonzero(~example.special[1:])
+        unscored = int((~example.special).sum()) - len(index)  # the first, where nothing stands before it
+        yield self._labelled(example, first + unscored, index, example.ids[index + 1])
+
+    def _labelled(
+        self, example: Example, record: int, index: NDArray[np.integer], labels: NDArray[np.integer] | None = None
+    ) -> Example:
+        target = Target(labels=example.ids[index] if labels is None else labels, index=index)
+        return replace(example, record=record, targets={self.head.target: target} if len(index) else {})
+
+    def _each(
+        self, examples: Iterable[Example], read: Callable[[Tensor, Tensor], Tensor]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Yield, for a batch at a time, the record of each label and what `read` makes of its state and itself."""
+        for window in _windows(example for example in examples if example.targets):
+            for batch in micro_batches(window, TOKENS):
+                with evaluating(self.learner) as device:
+                    there = batch.to(device)
+                    target = there.targets[self.head.target]
+                    states = self.learner.states(there, self.learner.backbone.readable(there)).hidden
+                    parts = zip(target.index.split(SCORES), target.labels.split(SCORES), strict=True)
+                    found = torch.cat([read(states[index], labels) for index, labels in parts]).double().cpu().numpy()
+                    sequences = torch.searchsorted(there.starts, target.index, right=True) - 1
+                    records = there.records[sequences].cpu().numpy()
+                yield records, found
+
+
+def _windows(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    """Yield examples some at a time, of WINDOW tokens or one more example."""
+    window: list[Example] = []
+    size = 0
+    for example in examples:
+        window.append(example)
+        size += len(example)
+        if size >= WINDOW:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window

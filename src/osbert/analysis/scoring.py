@@ -1,0 +1,127 @@
+"""How likely a text is by a language model: the settings, and what is found of each text. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Masking = Literal["piece", "word"]
+"""What is hidden while a piece is scored: the piece alone, or the rest of its word as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """How texts are scored."""
+
+    masking: Masking = "piece"
+    """piece: each piece is masked by itself (Salazar et al. 2020); word: the pieces behind it in its word as well
+    (Kauf and Ivanova 2023), as the end of a long word gives away its beginning. Left-to-right models mask nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceLikelihood:
+    """A piece of a text from `start` to `end`, in characters, with its log-probability in nats.
+
+    That is None for the first piece of a left-to-right model that reads nothing before it.
+    """
+
+    piece: str
+    start: int
+    end: int
+    log_probability: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLikelihood:
+    """How likely a text is: the sum of its pieces' log-probabilities in nats, and over how much it is the sum.
+
+    Of a masked language model that sum is the pseudo-log-likelihood: each piece is predicted from all others, and the
+    sum is of no distribution over texts. `unknown`: pieces that the vocabulary lacks, of which it says nothing.
+    """
+
+    text: str
+    log_likelihood: float
+    pieces: Sequence[PieceLikelihood]
+    words: int
+    unknown: int
+
+    @classmethod
+    def of(
+        cls, text: str, pieces: Sequence[PieceLikelihood], *, starts: Sequence[bool], unknown: int
+    ) -> TextLikelihood:
+        """Return the sum of some pieces. `starts`: whether a word starts with each; `unknown`: how many are unknown."""
+        scored = [one.log_probability for one in pieces if one.log_probability is not None]
+        words = sum(start for start, one in zip(starts, pieces, strict=True) if one.log_probability is not None)
+        return cls(text=text, log_likelihood=math.fsum(scored), pieces=pieces, words=words, unknown=unknown)
+
+    @property
+    def tokens(self) -> int:
+        """Return how many pieces have a log-probability."""
+        return sum(one.log_probability is not None for one in self.pieces)
+
+    @property
+    def perplexity(self) -> float:
+        """Return the perplexity per piece, NaN where none has a log-probability."""
+        return perplexity(self.log_likelihood, self.tokens)
+
+    @property
+    def word_perplexity(self) -> float:
+        """Return the perplexity per word, which can be compared between vocabularies."""
+        return perplexity(self.log_likelihood, self.words)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "text": self.text,
+            "log_likelihood": self.log_likelihood,
+            "tokens": self.tokens,
+            "words": self.words,
+            "unknown": self.unknown,
+            "perplexity": self.perplexity,
+            "word_perplexity": self.word_perplexity,
+            "pieces": [vars(one) for one in self.pieces],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the sum with its perplexities, and each piece with its log-probability."""
+        yield (
+            f"log-likelihood {self.log_likelihood:.4f} of {self.tokens:,} pieces; perplexity {self.perplexity:,.2f} "
+            f"per piece, {self.word_perplexity:,.2f} per word"
+        )
+        for one in self.pieces:
+            shown = "       -" if one.log_probability is None else f"{one.log_probability:8.4f}"
+            yield f"{shown}  {one.piece}"
+        if self.unknown:
+            yield f"{self.unknown:,} of them unknown: the vocabulary lacks what stands there, and says nothing of it."
+
+
+def perplexity(log_likelihood: float, count: int) -> float:
+    """Return the perplexity of so many pieces or words; infinite where it is too large for a float, NaN for none.
+
+    >>> round(perplexity(-4.605170185988092, 2), 6)
+    10.0
+    """
+    if not count:
+        return math.nan
+    exponent = -log_likelihood / count
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def hidden_pieces(words: NDArray[np.bool_], place: int, masking: Masking) -> slice:
+    """Return which of the pieces of a text are masked while the one at `place` is scored.
+
+    `words` (n,): where words start.
+
+    >>> starts = np.array([True, True, False, False, True])
+    >>> hidden_pieces(starts, 2, "piece"), hidden_pieces(starts, 2, "word")
+    (slice(2, 3, None), slice(2, 4, None))
+    """
+    if masking == "piece":
+        return slice(place, place + 1)
+    following = np.flatnonzero(words[place + 1 :])
+    return slice(place, place + 1 + int(following[0]) if len(following) else len(words))
