@@ -36,7 +36,7 @@ def model() -> AnalysedModel:
     packer = cast(Any, SimpleNamespace(tokenizer=SimpleNamespace(mask=MASK)))
     masks = MaskedLanguageHead(backbone).eval()
     return AnalysedModel(
-        learner=Learner(backbone, {}), packer=packer, signs=np.zeros(25, bool), seed=0, masks=masks, task=None
+        learner=Learner(backbone, {}).eval(), packer=packer, signs=np.zeros(25, bool), seed=0, masks=masks, task=None
     )
 
 
@@ -67,7 +67,7 @@ def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: Anal
     found = [LinearProbe(one, gold, 2, strength=1e-3) for one in (there, gone)]
     right = [float((probe.predict(one) == gold).mean()) for probe, one in zip(found, (there, gone), strict=True)]
     majority = max(np.bincount(gold)) / len(gold)
-    assert right[0] > majority + 0.15 and right[1] == pytest.approx(majority, abs=0.01)
+    assert right[0] > 0.8 and right[1] == pytest.approx(majority, abs=0.01)
     assert int((~words).sum()) == 2 * len(trees) and eraser.rank == 1
 
 
