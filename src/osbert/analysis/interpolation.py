@@ -60,7 +60,7 @@ class Interpolation:
     def scores(self, blends: Sequence[Blend]) -> NDArray[np.float64]:
         """Return the score of each blend."""
         found = np.zeros(len(blends))
-        with _undisturbed(self.learner) as device:
+        with undisturbed(self.learner) as device:
             for places, batch, part in self._batches(blends, TOKENS, device):
                 start, way = self._ends(batch)
                 with torch.no_grad(), _reading(self.table, start + part * way):
@@ -70,7 +70,7 @@ class Interpolation:
     def slopes(self, blends: Sequence[Blend]) -> list[NDArray[np.float64]]:
         """Return for each blend, for each of its tokens (n,), the derivative of the score from baseline to token."""
         found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
-        with _undisturbed(self.learner) as device:
+        with undisturbed(self.learner) as device:
             for places, batch, part in self._batches(blends, GRADIENT_TOKENS, device):
                 start, way = self._ends(batch)
                 vectors = (start + part * way).requires_grad_()
@@ -137,7 +137,7 @@ def _reading(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undisturbed(learner: Learner) -> Iterator[torch.device]:
+def undisturbed(learner: Learner) -> Iterator[torch.device]:
     """Go without dropout and gradients of the weights inside the block; gives the model's device."""
     training = learner.training
     learnt = [weight for weight in learner.parameters() if weight.requires_grad]

@@ -12,6 +12,7 @@ from osbert.analysis.sample import Sample
 from osbert.errors import UserError
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.forms.texts import sentences_as_texts
+from osbert.tasks import Task
 
 FORMS = "runs.analyse.forms"
 TEXTS = "texts"
@@ -37,8 +38,10 @@ class AnalysisFiles:
     others: Sequence[Path]
 
     @classmethod
-    def find(cls, path: Path) -> AnalysisFiles:
-        """Return the files that a file or a folder stands for. Raises UserError where none can be read.
+    def find(cls, path: Path, task: Task | None = None) -> AnalysisFiles:
+        """Return the files that a file or a folder stands for; `task`: what the model was fine-tuned on.
+
+        Raises UserError where none can be read.
 
         In a folder, a README, a licence and the like are not read as texts; by itself such a file is.
         """
@@ -51,7 +54,7 @@ class AnalysisFiles:
         others: list[Path] = []
         for file in files:
             about = file != path and ABOUT.fullmatch(file.name)
-            head = FileHead(file)
+            head = FileHead(file, task)
             name = None if about else next((name for name, form in forms.items() if form.knows(head)), None)
             (found[name] if name else others).append(file)
         if not any(found.values()):

@@ -92,7 +92,7 @@ def analyse(
     Writes analysis.json and report.html into the folder `out` when all is done; the analyses that are finished before
     are kept in OUT.unfinished. Raises UserError when the arguments cannot be, and when the earlier run was another one.
     """
-    files = AnalysisFiles.find(data)
+    AnalysisFiles.find(data)  # data that nothing can be read of is refused before the model is opened
     refuse_foreign(out, "an analysis", (JSON, REPORT))
     options = request.analysis
     options.check()
@@ -108,7 +108,8 @@ def analyse(
         longest = engine.backend.architecture.length
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
-        samples = files.samples(Sampling(packer=packer, options=options, reading=request.file))
+        files = AnalysisFiles.find(data, engine.task)
+        samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
         about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
         return run.complete(folder, about, files.notes())

@@ -16,6 +16,7 @@ from osbert.errors import UserError
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.form import TableReading, find_format, open_text, plain_suffix
 from osbert.runs.analyse.settings import AnalysisOptions
+from osbert.tasks import Task
 
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet")
 LINES = 100
@@ -23,9 +24,13 @@ LINES = 100
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file, by which its form is known; empty where it cannot be read: its form then refuses it."""
+    """The beginning of a file, by which its form is known; empty where it cannot be read: its form then refuses it.
+
+    `task`: what the model was fine-tuned on, None for an encoder.
+    """
 
     path: Path
+    task: Task | None = None
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -51,11 +56,15 @@ class FileHead:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How files are sampled, for one model. `packer`: with the length that the model reads at most."""
+    """How files are sampled, for one model. `packer`: with the length that the model reads at most.
+
+    `task`: what it was fine-tuned on, None for an encoder.
+    """
 
     packer: Packer
     options: AnalysisOptions
     reading: DocumentOptions
+    task: Task | None = None
 
 
 class DataForm:

@@ -1,0 +1,264 @@
+"""Files that say which mentions are of one thing: CoNLL-2012's columns, as LitBank has them, and GAP's table.
+
+A document is cut into texts of whole sentences. Each link is a mention and the mentions before it that it may refer to,
+each standing for the head word of its mention. https://conll.cemantix.org/2012/data.html,
+https://github.com/google-research-datasets/gap-coreference
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from osbert.errors import Problems
+from osbert.reading.form import open_text
+from osbert.text.split import ranges
+
+BEGIN = "#begin document"
+GAP = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")
+WORDS = 110
+"""Most words of a text that is made of sentences: about what models read in 128 to 160 pieces."""
+BEHIND_HEAD = frozenset(
+    ["of", "who", "whom", "which", "that", "in", "on", "at", "with", "from", "to", "for", "by", ",", "and", "or"]
+)
+"""Words before the first of which a mention's head word stands, in English."""
+PRONOUNS = frozenset(
+    [
+        "i",
+        "me",
+        "my",
+        "mine",
+        "myself",
+        "you",
+        "your",
+        "yours",
+        "yourself",
+        "yourselves",
+        "he",
+        "him",
+        "his",
+        "himself",
+        "she",
+        "her",
+        "hers",
+        "herself",
+        "it",
+        "its",
+        "itself",
+        "we",
+        "us",
+        "our",
+        "ours",
+        "ourselves",
+        "they",
+        "them",
+        "their",
+        "theirs",
+        "themselves",
+        "thou",
+        "thee",
+        "thy",
+        "thine",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "that",
+        "this",
+    ]
+)
+
+MentionKind = Literal["pronouns", "names", "nouns", "ambiguous pronouns"]
+
+
+@dataclass(frozen=True)
+class Mention:
+    """The words `start` to `end`, the last included, which are of the thing with that number."""
+
+    start: int
+    end: int
+    thing: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A mention by its head word, the head words it may refer to in their order, and those that are right."""
+
+    mention: int
+    candidates: tuple[int, ...]
+    right: frozenset[int]
+    kind: MentionKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkedText:
+    """Some sentences with their links. `crossing`: mentions whose things were named before the text alone."""
+
+    words: tuple[str, ...]
+    links: tuple[Link, ...]
+    path: Path
+    line: int
+    crossing: int = 0
+
+    @property
+    def place(self) -> str:
+        """Return where it is, for messages."""
+        return f"{self.path}, line {self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    words: Sequence[str]
+    sentences: Sequence[int]
+    """The first word of each sentence."""
+    lines: Sequence[int]
+    mentions: Sequence[Mention]
+    path: Path
+
+
+def head_word(words: Sequence[str], start: int, end: int) -> int:
+    """Return the head word of the words `start` to `end`: the one before the first preposition, pronoun or conjunction.
+
+    >>> head_word("the king of France".split(), 0, 3), head_word("Oliver Twist".split(), 0, 1)
+    (1, 1)
+    """
+    return next((place - 1 for place in range(start + 1, end + 1) if words[place].lower() in BEHIND_HEAD), end)
+
+
+def mention_kind(words: Sequence[str], mention: Mention) -> MentionKind:
+    """Return whether a mention is a pronoun, a name (its head word begins with a capital letter) or another noun."""
+    if mention.start == mention.end and words[mention.start].lower() in PRONOUNS:
+        return "pronouns"
+    return "names" if words[head_word(words, mention.start, mention.end)][:1].isupper() else "nouns"
+
+
+def read_documents(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[list[LinkedText]]:
+    """Yield the texts of each document of a file in CoNLL-2012's columns: the fourth the words, the last the mentions.
+
+    A document whose brackets do not pair goes into `problems` with its line, and is left out.
+    """
+    rows: list[tuple[int, list[str]]] = []
+    with open_text(path, encoding) as text:
+        for number, raw in enumerate(text, 1):
+            line = raw.rstrip("\r\n")
+            if line.startswith("#"):
+                if rows:
+                    yield from _document(rows, path, problems)
+                rows = []
+            else:
+                rows.append((number, line.split("\t") if "\t" in line else line.split()))
+    if rows:
+        yield from _document(rows, path, problems)
+
+
+def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[list[LinkedText]]:
+    """Yield the text of each row of GAP in which one of the two names is right; a list, as a document is one."""
+    with open_text(path, encoding) as text:
+        head = next(iter(text), "").rstrip("\r\n").split("\t")
+        for line, raw in enumerate(text, 2):
+            row = dict(zip(head, raw.rstrip("\r\n").split("\t")))
+            try:
+                found = _gap_text(row, path, line)
+            except (KeyError, ValueError) as error:
+                problems.add(f"{path}, line {line}: {error}", code="unusable-row")
+                continue
+            yield [found] if found else []
+
+
+def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
+    """Return the text of a row; None where neither name is right. Raises ValueError where an offset is off."""
+    text, heads = row["Text"], {}
+    spans = ranges(text, "words")
+    for name in ("Pronoun", "A", "B"):
+        start = int(row[f"{name}-offset"])
+        end = start + len(row[name])
+        if text[start:end] != row[name]:
+            raise ValueError(f"{row[name]!r} does not stand at character {start}")
+        heads[name] = max(number for number, (begin, _) in enumerate(spans) if begin < end)
+    right = frozenset(heads[name] for name in ("A", "B") if row[f"{name}-coref"].lower() == "true")
+    if not right or heads["A"] == heads["B"]:
+        return None
+    link = Link(
+        mention=heads["Pronoun"],
+        candidates=tuple(sorted((heads["A"], heads["B"]))),
+        right=right,
+        kind="ambiguous pronouns",
+    )
+    return LinkedText(words=tuple(text[start:end] for start, end in spans), links=(link,), path=path, line=line)
+
+
+def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Problems) -> Iterator[list[LinkedText]]:
+    words: list[str] = []
+    lines, sentences, mentions = [], [0], []
+    begun: dict[int, list[int]] = {}
+    for number, cells in rows:
+        if len(cells) < 5:
+            if words and sentences[-1] != len(words):
+                sentences.append(len(words))
+            continue
+        try:
+            mentions += _closed(cells[-1], len(words), begun)
+        except (ValueError, IndexError):
+            problems.add(f"{path}, line {number}: the mentions {cells[-1]!r} do not close.", code="unusable-row")
+            return
+        words.append(cells[3])
+        lines.append(number)
+    if any(begun.values()):
+        problems.add(f"{path}, line {lines[-1]}: a mention is open at the end of the document.", code="unusable-row")
+    elif words:
+        mentions.sort(key=lambda one: (one.start, -one.end))
+        yield _texts(_Document(words=words, sentences=sentences, lines=lines, mentions=mentions, path=path))
+
+
+def _closed(cell: str, word: int, begun: dict[int, list[int]]) -> list[Mention]:
+    """Return the mentions that end at a word; those that begin there are noted. Raises where one was never begun."""
+    found = []
+    for part in cell.split("|") if cell not in ("", "-", "_") else ():
+        thing = int(part.strip("()"))
+        if part.startswith("("):
+            begun.setdefault(thing, []).append(word)
+        if part.endswith(")"):
+            found.append(Mention(begun[thing].pop() if thing in begun else -1, word, thing))
+            if found[-1].start < 0:
+                raise ValueError(part)
+    return found
+
+
+def _texts(document: _Document) -> list[LinkedText]:
+    """Return a document as texts of whole sentences, WORDS words at most; a longer sentence is a text by itself."""
+    ends = [*document.sentences[1:], len(document.words)]
+    bounds, start, last = [], 0, 0
+    for end in ends:
+        if end - start > WORDS and last > start:
+            bounds.append((start, last))
+            start = last
+        last = end
+    bounds.append((start, last))
+    sizes = Counter(one.thing for one in document.mentions)
+    shared = [one for one in document.mentions if sizes[one.thing] > 1]  # what is named once has no link
+    return [_text(document, shared, *bound) for bound in bounds if bound[0] < bound[1]]
+
+
+def _text(document: _Document, mentions: Iterable[Mention], start: int, end: int) -> LinkedText:
+    links, crossing = [], 0
+    before: dict[int, int] = {}  # head word -> its thing
+    earlier = {one.thing for one in mentions if one.start < start}
+    for one in mentions:
+        if not start <= one.start <= one.end < end:
+            continue
+        head = head_word(document.words, one.start, one.end)
+        candidates = tuple(place - start for place in sorted(before) if place < head)
+        right = frozenset(place - start for place in before if before[place] == one.thing and place < head)
+        if right:
+            kind = mention_kind(document.words, one)
+            links.append(Link(mention=head - start, candidates=candidates, right=right, kind=kind))
+        elif one.thing in earlier:
+            crossing += 1
+        before.setdefault(head, one.thing)
+    words = tuple(document.words[start:end])
+    return LinkedText(
+        words=words, links=tuple(links), path=document.path, line=document.lines[start], crossing=crossing
+    )
