@@ -64,6 +64,5 @@ def test_a_row_of_gap_is_a_choice_of_two_names(tmp_path: Path) -> None:
 
 
 def test_the_head_word_stands_before_what_describes_it() -> None:
-    assert [head_word(one.split(), 0, len(one.split()) - 1) for one in ("her", "the old man in black", "a big dog")] == [
-        0, 2, 2,
-    ]  # fmt: skip
+    given = [one.split() for one in ("her", "the old man in black", "a big dog")]
+    assert [head_word(words, 0, len(words) - 1) for words in given] == [0, 2, 2]

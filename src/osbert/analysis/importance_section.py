@@ -51,10 +51,10 @@ def _ablation(figures: Sequence[Figure], loss: str) -> list[str]:
         title=f"Loss of {loss} without some heads, nats, 95% intervals (bootstrap)",
         ends=(max(0.0, min(ends) - room), max(ends) + room),
     )
-    heads = "head" if count == 1 else f"{count} heads"
+    those = "head that matters" if count == 1 else f"{count} heads that matter"
     plain = (
-        f"Without the {heads} that matter most the loss rises by {_said(most)} nats, without random ones by "
-        f"{_said(random)}, without those that matter least by {_said(least)}: measured on {found[0].n:,} "
+        f"Without the {those} most the loss changes by {_said(most)} nats, without as many random ones by "
+        f"{_said(random)}, without as many of the least important by {_said(least)}: measured on {found[0].n:,} "
         f"{found[0].unit} that the ranking has not seen."
     )
     caution = (

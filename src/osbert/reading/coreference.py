@@ -84,7 +84,7 @@ class Mention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class MentionLink:
     """A mention by its head word, the head words it may refer to in their order, and those that are right."""
 
     mention: int
@@ -98,7 +98,7 @@ class LinkedText:
     """Some sentences with their links. `crossing`: mentions whose things were named before the text alone."""
 
     words: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[MentionLink, ...]
     path: Path
     line: int
     crossing: int = 0
@@ -181,7 +181,7 @@ def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
     right = frozenset(heads[name] for name in ("A", "B") if row[f"{name}-coref"].lower() == "true")
     if not right or heads["A"] == heads["B"]:
         return None
-    link = Link(
+    link = MentionLink(
         mention=heads["Pronoun"],
         candidates=tuple(sorted((heads["A"], heads["B"]))),
         right=right,
@@ -254,7 +254,7 @@ def _text(document: _Document, mentions: Iterable[Mention], start: int, end: int
         right = frozenset(place - start for place in before if before[place] == one.thing and place < head)
         if right:
             kind = mention_kind(document.words, one)
-            links.append(Link(mention=head - start, candidates=candidates, right=right, kind=kind))
+            links.append(MentionLink(mention=head - start, candidates=candidates, right=right, kind=kind))
         elif one.thing in earlier:
             crossing += 1
         before.setdefault(head, one.thing)

@@ -8,10 +8,10 @@ import torch
 
 import osbert
 from osbert.analysis.kinds.coreference import answers, nearest, same_word
-from osbert.reading.coreference import GAP, Link
+from osbert.reading.coreference import GAP, MentionLink
 
 SETTINGS = {"texts": 40, "shortest": 3, "length": 16, "device": "cpu"}
-LINK = Link(mention=5, candidates=(1, 3, 4), right=frozenset({1}), kind="pronouns")
+LINK = MentionLink(mention=5, candidates=(1, 3, 4), right=frozenset({1}), kind="pronouns")
 
 
 def test_a_head_answers_with_the_mention_that_it_attends_to_most() -> None:
@@ -26,7 +26,7 @@ def test_a_head_answers_with_the_mention_that_it_attends_to_most() -> None:
 
 def test_the_answers_without_a_model() -> None:
     assert nearest(LINK) == 4
-    assert nearest(Link(mention=2, candidates=(0, 4), right=frozenset({0}), kind="pronouns")) == 0
+    assert nearest(MentionLink(mention=2, candidates=(0, 4), right=frozenset({0}), kind="pronouns")) == 0
     assert same_word(("x", "Dog", "a", "cat", "cat", "dog"), LINK) == 1
     assert same_word(("x", "Dog", "a", "cat", "cat", "he"), LINK) is None
 

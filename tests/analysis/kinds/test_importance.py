@@ -16,8 +16,8 @@ from osbert.analysis.kinds.importance import MaskedImportance
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import TextSample, punctuation, text_sample
 from osbert.data.batch import collate
-from osbert.errors import UserError
 from osbert.inference.engine import Engine, load
+from refusals import refusal
 
 SETTINGS = {"texts": 40, "shortest": 3, "length": 16, "device": "cpu"}
 
@@ -97,7 +97,7 @@ def test_a_fine_tuned_run_is_measured_on_labelled_rows(runs: dict[str, Path], tm
     rows = ["text,label", *["the good film,pos", "a bad play,neg"] * 12, "the film,none"]
     (folder / "dev.csv").write_text("\n".join(rows))
     (folder / "text.txt").write_text("the good film\n\na bad play")
-    with pytest.raises(UserError, match="none"):
+    with refusal("unknown-label", "none"):
         osbert.analyse(runs["classifier"], data=folder, out=tmp_path / "out", **SETTINGS)
     found = osbert.analyse(runs["classifier"], data=folder, out=tmp_path / "out", errors="replace", **SETTINGS)
     assert any("24 labelled rows of 25 read" in note for note in found.notes)

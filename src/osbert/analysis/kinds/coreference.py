@@ -28,7 +28,7 @@ from osbert.errors import Problems
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone
-from osbert.reading.coreference import Link
+from osbert.reading.coreference import MentionLink
 from osbert.reports.bars import IntervalRow, interval_plot
 from osbert.reports.explained import explained
 from osbert.reports.page import Section, paragraph, table
@@ -44,11 +44,11 @@ NEAREST, SAME, RANDOM, FLATTERED = (
 LEAST = 20
 """Fewer mentions than this, to choose on or to score, and there is no figure."""
 
-Answers = Callable[[Sequence[Link]], NDArray[np.bool_]]
+Answers = Callable[[Sequence[MentionLink]], NDArray[np.bool_]]
 Hits = NDArray[np.int64]
 
 
-def answers(words: Tensor, links: Sequence[Link]) -> NDArray[np.bool_]:
+def answers(words: Tensor, links: Sequence[MentionLink]) -> NDArray[np.bool_]:
     """Return which heads are right about each link (n, H), from attention by word (H, W, W)."""
     found = []
     for link in links:
@@ -58,12 +58,12 @@ def answers(words: Tensor, links: Sequence[Link]) -> NDArray[np.bool_]:
     return np.array(found, bool)
 
 
-def nearest(link: Link) -> int:
+def nearest(link: MentionLink) -> int:
     """Return the candidate with the fewest words between, the one before of two."""
     return min(link.candidates, key=lambda place: (abs(place - link.mention), place > link.mention))
 
 
-def same_word(words: Sequence[str], link: Link) -> int | None:
+def same_word(words: Sequence[str], link: MentionLink) -> int | None:
     """Return the nearest candidate that is the same word, None where there is none."""
     own = words[link.mention].lower()
     return next((place for place in reversed(link.candidates) if words[place].lower() == own), None)
@@ -134,7 +134,8 @@ class Coreference(Experiment):
         above = best.interval is not None and best.interval[0] > max(_others(best))
         plain = (
             f"Head {_head(best)} is right about {best.value:.0%} of {best.n:,} {best.where['mentions']}, the best "
-            f"other answer ({max(best.baselines, key=lambda name: _known(best, name))}) about {max(_others(best)):.0%}: "
+            f"other answer ({max(best.baselines, key=lambda name: _known(best, name))}) about "
+            f"{max(_others(best)):.0%}: "
             + ("better, even at the lower end of its interval." if above else "no head is surely better.")
         )
         caution = (
@@ -156,7 +157,7 @@ class Coreference(Experiment):
             [
                 str(one.where["mentions"]), f"{one.n:,}", _head(one), f"{one.value:.1%}",
                 " to ".join(f"{end:.1%}" for end in one.interval or ()),
-                *(f"{one.baselines[name]:.1%}" for name in names),
+                *(f"{one.baselines[name]:.1%}" if name in one.baselines else "" for name in names),
             ]
             for one in found
         ]  # fmt: skip
@@ -169,7 +170,8 @@ def _figure(
 ) -> Figure:
     n = counts[kind, "score"]
     (layer, head), hits = _best(kind, "heads", tallies)
-    baselines = {name: float(tallies[kind, "score", name]) / n for name in (NEAREST, SAME)}
+    rules = (NEAREST,) if kind == ORDER[-1] else (NEAREST, SAME)  # a pronoun is never the word of one of two names
+    baselines = {name: float(tallies[kind, "score", name]) / n for name in rules}
     baselines[RANDOM] = _best(kind, RANDOM, tallies)[1] / n
     baselines[FLATTERED] = float(tallies[kind, "select", "heads"].max()) / counts[kind, "select"]
     return Figure(

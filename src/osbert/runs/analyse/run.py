@@ -168,7 +168,7 @@ class _AnalysisRun:
         """Return why a measurement does not apply, "" where it does."""
         if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
             return obstacle
-        return f"there are no {kind.reads.replace('_', ' ')} that could be used"
+        return f"the data have no {kind.reads.replace('_', ' ')} that could be used"
 
     @property
     def _again(self) -> str:

@@ -19,7 +19,7 @@ TRIED = 20
 """Rows of a file that are tried: one that has a label which the task knows is enough."""
 
 
-class RowForm(DataForm):
+class LabelledRowForm(DataForm):
     """Rows that the task has not learnt from where the files' names say so, and all rows otherwise."""
 
     place = 8
