@@ -45,7 +45,9 @@ from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import Prediction, Record, Task, load
 
 SETS = {name: CASES[name] for name in ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17")}
-SETS["chnsenticorp"] = Case(task="classify", folder="chnsenticorp")
+SETS["chnsenticorp"] = Case(
+    task="classify", folder="chnsenticorp", settings=("--text", "column 1", "--label", "column 2")
+)
 TRAINER = (
     *("--batch", "8", "--epochs", "3", "--learning-rate", "5e-5", "--warmup", "0", "--weight-decay", "0"),
     *("--optimizer.epsilon", "1e-8"),

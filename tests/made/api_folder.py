@@ -16,9 +16,10 @@ ROWS = "".join(
 
 
 def write_api_folder(folder: Path) -> Path:
-    """Write `encoder`, pretrained by its form, `run`, a classifier that has learnt good from bad, `more.csv`
-    and `glue`, whose only set tells them apart, too."""
+    """Write models: `encoder` and `writer`, pretrained by their form, `run`, which knows good from bad; and data:
+    `more.csv` and `glue`, whose only set tells them apart, too."""
     write_run(folder / "encoder", None, masks=True)
+    write_run(folder / "writer", None, masks=True, direction="left_to_right")
     table = folder / "more.csv"
     table.write_text("text,label\n" + ROWS * 8)
     cola = folder / "glue" / "CoLA"

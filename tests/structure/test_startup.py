@@ -65,6 +65,30 @@ def test_the_settings_of_verbs_are_known_without_torch() -> None:
     )
 
 
+def test_a_step_of_training_loads_only_what_it_needs() -> None:
+    """Each of these takes about as long to import as torch does, and a model is opened by nearly every command."""
+    slow = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+    assert (
+        python(
+            "import sys, torch\n"
+            "from osbert.models.architecture import Architecture\n"
+            "from osbert.training import trainer\n"
+            "from osbert.training.optimizer import OptimizerSettings, limit\n"
+            "sizes = dict(layers=1, heads=2, width=16, feedforward=16, vocabulary=20, length=8)\n"
+            "model = Architecture(**sizes).build()\n"
+            "for method in 'adamw', 'muon':\n"
+            "    optimizer = OptimizerSettings(method=method).build(model)\n"
+            "    sum(weight.square().sum() for weight in model.parameters()).backward()\n"
+            "    limit([*model.parameters()], 1.0)\n"
+            "    optimizer.step()\n"
+            "    optimizer.zero_grad()\n"
+            "    optimizer.load_state_dict(optimizer.state_dict())\n"
+            f"print([name for name in {slow} if name in sys.modules])"
+        )
+        == "[]\n"
+    )
+
+
 def first_with_torch(names: list[str]) -> str:
     """Import modules in their order; return the first with which torch comes in, "" when none does."""
     return python(

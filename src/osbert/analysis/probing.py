@@ -322,7 +322,7 @@ def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clu
 
 
 def word_states(text: TextPass, tokens: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return the states (L + 2, W, D) of words, means of their pieces (W, T): each layer's, last a random encoder's."""
+    """Return the states (L + 2, W, D) of words, means of their pieces: each layer's, then the random encoder's."""
     means = tokens / tokens.sum(-1, keepdims=True)
     layers: list[Any] = [*text.states, text.random_states]
     return np.stack([np.clip(means @ _numbers(state), -LARGEST, LARGEST).astype(np.float16) for state in layers])

@@ -15,7 +15,6 @@ import numpy as np
 from osbert import recipe
 from osbert.analysis.explanation import Explanation
 from osbert.analysis.interpolation import can_be_weighed
-from osbert.analysis.scoring import ScoringOptions
 from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
@@ -25,9 +24,8 @@ from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_lon
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
-from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
-from osbert.inference.score import language_model, score_samples
+from osbert.inference.piece_model import PieceModel
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
@@ -38,14 +36,13 @@ from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
-from osbert.terminal import one_line
 from osbert.training.processor import choose
 
 LayerChoice = str | int | Sequence[int]
 """One layer or several, by their numbers, or as `osbert embed --layers` has them."""
 
 
-class Engine:
+class Engine(PieceModel):
     """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
 
     `remarks`: what was odd about the folder, for the user. `pieces`: what predicts pieces, if the model was pretrained
@@ -86,7 +83,7 @@ class Engine:
     @property
     def explains(self) -> bool:
         """Return whether `explain` answers: it needs torch's model, and a task that says what predictions rest on."""
-        known = self.masks is not None or (self.task is not None and type(self.task).explained is not Task.explained)
+        known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
     @overload
@@ -208,62 +205,6 @@ class Engine:
         if pooling is None:
             raise self._sentences
         return None
-
-    def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
-        """Return the `top` likeliest pieces for each [MASK] in a text, the likeliest first, with their probabilities.
-
-        Raises UserError if the model does not predict masked pieces (a fine-tuned, an exported or a left-to-right one
-        does not), if the text has no [MASK], and if it is too long.
-
-        >>> import osbert
-        >>> model = osbert.load("encoder")
-        >>> [likeliest, *others] = model.fill("a [MASK] film")[0]
-        >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
-        (True, True, 4)
-        """
-        if self.masks is None:
-            raise UserError(
-                f"The model in {self.folder} does not predict masked pieces: that needs an encoder pretrained on "
-                "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",
-                code="unsupported-model",
-            )
-        if not isinstance(text, str) or not isinstance(top, int) or top < 1:
-            raise UserError(
-                f"fill takes one text and the number of pieces to show, not {text!r:.60} and top={top!r}.",
-                code="invalid-value",
-            )
-        if MASK not in text:
-            raise UserError(
-                f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
-                code="invalid-value",
-            )
-        example = masked(text, self.packer)
-        if example.truncated:
-            raise UserError(
-                f"The text has {example.truncated:,} pieces too many for {self.packer.length} tokens. Shorten it.",
-                code="text-too-long",
-            )
-        [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
-        return fillings
-
-    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
-        """Return how likely the model holds each text: a TextLikelihood (osbert.analysis.scoring), in nats.
-
-        Of a masked language model that is the pseudo-log-likelihood; of a left-to-right one, the log-likelihood.
-        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. Of an iterator
-        the scores come one by one, as with `predict`. Raises UserError if the model does not predict pieces, and at
-        every text that is empty or does not fit.
-
-        >>> import osbert
-        >>> model = osbert.load("encoder")
-        >>> [score] = model.score(["a good film"])
-        >>> len(score.pieces), score.log_likelihood < 0
-        (3, True)
-        """
-        score = partial(score_samples, language_model(self), self.packer, recipe.settings(ScoringOptions, options))
-        if isinstance(texts, Iterator):
-            return chain.from_iterable(score(*window) for window in windows(texts, "score"))
-        return score(0, samples(texts, "score"))
 
     def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
         """Return why the model says what it says of a text, or of a pair: each word with its weight in the score.

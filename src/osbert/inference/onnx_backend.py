@@ -12,7 +12,7 @@ from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
 from osbert.inference.backend import Pooling, Vectors
 from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
-from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES
+from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES, VECTORS
 from osbert.models.contract import Sizes
 from osbert.tasks import Prediction, Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -57,7 +57,7 @@ class OnnxBackend:
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
         """Return what the task's head gives for each example, in the units of the run's own head."""
-        published = task.published()
+        published = {} if VECTORS in self.opened.names else task.published()  # vectors have no unit
         center, scale = published.get("center", 0.0), published.get("scale", 1.0)
         found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (scores, *others) in self._run(self._scores, examples, tokens):
@@ -89,7 +89,7 @@ class OnnxBackend:
 
     @property
     def _scores(self) -> list[str]:
-        return [name for name in (SCORES, *SPAN_SCORES) if name in self.opened.names]
+        return [name for name in (SCORES, *SPAN_SCORES, VECTORS) if name in self.opened.names]
 
     def _run(
         self, names: Sequence[str], examples: Sequence[Example], tokens: int

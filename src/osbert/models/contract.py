@@ -15,6 +15,7 @@ from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.generation.contract import CachedDecoder
 from osbert.models.pooling import Pooling
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
@@ -140,6 +141,10 @@ class Backbone(nn.Module):
         `states`: those of `layers`, where they were computed already.
         """
         raise NotImplementedError
+
+    def decoder(self, head: Head) -> CachedDecoder | None:
+        """Return what writes texts with this backbone and a head that predicts pieces, None where it cannot."""
+        return None
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all."""

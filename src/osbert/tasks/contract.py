@@ -273,6 +273,10 @@ class Task(Edges, Objective):
         """Return the task with what it learns from its training records, such as the labels' names."""
         return self
 
+    def by_vectors(self, records: Sequence[Record]) -> Self:
+        """Return the task as a layer on sentence vectors learns it from its training records; by default itself."""
+        return self
+
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note each record whose label this task does not know."""
 

@@ -103,6 +103,11 @@ class Edges:
         """Return the lowest and the highest number that it was trained on, () where it says none or that is unknown."""
         return ()
 
+    @property
+    def explains(self) -> bool:
+        """Return whether its predictions rest on scores that can be explained (`explained`)."""
+        return type(self).explained is not Edges.explained
+
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:
         """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+from osbert.training.adamw import PlainAdamW
+from osbert.training.dealt import is_dealt
 
 CURVE = (3.4445, -4.7750, 2.0315)
 """Coefficients of x, x^3 and x^5 in the polynomial that, iterated, brings every singular value to about 1."""
@@ -20,7 +22,7 @@ MOMENTUM = 0.95
 """Memory of the mean of a matrix's gradients."""
 
 
-class Muon(torch.optim.AdamW):
+class Muon(PlainAdamW):
     """AdamW, and Muon for those groups of weights that have "parts": so many matrices lie on each other in each weight.
 
     One optimiser for both, so that one set of groups and moments is saved and put back.
@@ -58,13 +60,15 @@ class Muon(torch.optim.AdamW):
 
 def _whole(matrix: Tensor) -> Tensor:
     """Return all of a matrix of which each process has some rows; all must call."""
-    return matrix.full_tensor() if isinstance(matrix, DTensor) else matrix
+    return matrix.full_tensor() if is_dealt(matrix) else matrix
 
 
 def _share(matrix: Tensor, weight: Tensor) -> Tensor:
     """Return this process's share of a matrix that every process has whole."""
-    if not isinstance(weight, DTensor):
+    if not is_dealt(weight):
         return matrix
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(matrix, weight.device_mesh, weight.placements, src_data_rank=None)
 
 

@@ -74,9 +74,8 @@ class OptimizerSettings:
 
         Each group of weights has its learning rate's "peak".
         """
-        import torch  # here and below, since settings are read where nothing is trained: it takes seconds
-
-        from osbert.training.muon import Muon
+        from osbert.training.adamw import PlainAdamW  # here and below: it takes seconds, and settings are read where
+        from osbert.training.muon import Muon  # nothing is trained
 
         stacked = _matrices(learner) if self.method == "muon" else {}
         weights = [weight for weight in learner.parameters() if weight.requires_grad]
@@ -88,7 +87,7 @@ class OptimizerSettings:
         for parts in sorted({*stacked.values()}):
             chosen = [weight for weight in weights if stacked.get(weight) == parts]
             groups.append({"params": chosen, "weight_decay": self.weight_decay, "lr": self.muon_rate, "parts": parts})
-        optimizer = (Muon if stacked else torch.optim.AdamW)(
+        optimizer = (Muon if stacked else PlainAdamW)(
             [group for group in groups if group["params"]],
             lr=self.learning_rate,
             betas=(self.beta1, self.beta2),
@@ -138,10 +137,11 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
     Returns the norm () that they had. Nothing here waits for a GPU.
     """
     import torch
-    from torch.distributed.tensor import DTensor
+
+    from osbert.training.dealt import is_dealt
 
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-    if isinstance(norm, DTensor):
+    if is_dealt(norm):
         norm = norm.full_tensor()  # over the shares that each process has of every gradient
     if clip:
         torch.nn.utils.clip_grads_with_norm_(weights, clip, norm)

@@ -11,9 +11,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from osbert.training.distributed import Group
 from osbert.training.settings import Spread
@@ -124,59 +121,13 @@ class Replication(Alone):
         self.sent = []  # not after an error: `give_up` must know what has been sent
 
 
-class Sharding:
-    """Each process keeps an even share of every weight and its moments ("fsdp": torch's fully_shard, FSDP2).
-
-    A layer's weights are gathered just before they are needed and dropped after; gradients are summed and dealt out
-    after each micro-batch, so that no process ever holds them all. Weights travel in float32: in bf16 they would travel
-    faster, but norms and biases would then compute in another precision than in one process.
-    """
-
-    def __init__(self, learner: nn.Module, group: Group, device: torch.device) -> None:
-        """Shard `learner` in place: each member of its module lists, then what is left."""
-        self.rank = group.rank
-        mesh = init_device_mesh(device.type, (group.size,))
-        stacked = [part for module in learner.modules() if isinstance(module, nn.ModuleList) for part in module]
-        for part in (*stacked, learner):
-            # Dropped after each pass: who looks at the learner between two passes finds shares, never whole weights.
-            fully_shard(part, mesh=mesh, reshard_after_forward=True)
-        for part in learner.modules():
-            if isinstance(part, FSDPModule):
-                part.set_gradient_divide_factor(1.0)  # gradients are summed, not averaged
-                part.set_force_sum_reduction_for_comms(True)
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the summed gradients of `loss` () to the shards'."""
-        loss.backward()
-
-    def give_up(self, *, owing: bool) -> bool:
-        """Return False: the others wait in the middle of a pass for shares of weights, in an order of their own."""
-        return False
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return all of a weight or of its moments on the CPU, in the first process; all must call."""
-        if not isinstance(tensor, DTensor):
-            return tensor
-        whole = tensor.full_tensor()
-        return torch.empty(0) if self.rank else whole.cpu()
-
-    def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's share of a whole tensor that it has itself."""
-        if not isinstance(like, DTensor) or tensor.shape != like.shape:
-            return tensor
-        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that is in this process."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device) -> Parallel:
     """Return the way to train `learner`, on its device already, in a group; sharding changes it in place."""
     if group.size == 1:
         return Alone()
     if kind == "fsdp":
+        from osbert.training.sharding import Sharding  # which imports what a run of one process never needs
+
         return Sharding(learner, group, device)
     return Replication(weight for weight in learner.parameters() if weight.requires_grad)
 

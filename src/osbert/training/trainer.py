@@ -26,10 +26,11 @@ from osbert.errors import UserError
 from osbert.recipe import difference
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
+from osbert.training.dealt import local
 from osbert.training.distributed import ALONE, Group
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings, limit
-from osbert.training.parallel import local, spread
+from osbert.training.parallel import spread
 from osbert.training.processor import choose, compile_layers, compiles, keep_memory
 from osbert.training.progress import Counters, Mean, Progress, Sums
 from osbert.training.settings import TrainingSettings

@@ -13,6 +13,7 @@ from osbert.interop.huggingface.family import FREE, of_architecture
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
+from osbert.models.heads.apart import ApartHead
 
 PREFIXES = ("bert", "roformer")
 """The prefixes of the backbone's tensors where these have BERT's names."""
@@ -215,6 +216,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
         return f"a {type(head).__name__}"
     if getattr(head, "orders", 1) > 1:
         return "pairs read in both orders"
+    if isinstance(head, ApartHead):
+        return "the two texts of a pair read apart"
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]

@@ -25,10 +25,12 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 """Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""
 STATES, POOLER, SCORES = "last_hidden_state", "pooler_output", "logits"
 SPAN_SCORES = ("start_logits", "end_logits")
+VECTORS = "sentence_embedding"
+"""Vectors of texts, of which decoding makes the scores of a pair; named as sentence-transformers does."""
 
 
-SCORED: tuple[Form, ...] = ("sequence", "tokens", "span", "choice")
-"""The forms of heads whose scores have a name here."""
+SCORED: tuple[Form, ...] = ("sequence", "tokens", "span", "choice", "vectors")
+"""The forms of heads whose outputs have a name here."""
 
 
 class _Missing:
@@ -75,7 +77,9 @@ class PaddedGraph(nn.Module):
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the outputs, scores first."""
-        scores = () if self.head is None else SPAN_SCORES if self.head.form == "span" else (SCORES,)
+        scores: tuple[str, ...] = (SCORES,)
+        if self.head is None or self.head.form in ("span", "vectors"):
+            scores = () if self.head is None else SPAN_SCORES if self.head.form == "span" else (VECTORS,)
         return (*scores, STATES, *([POOLER] if self.pooler else []))
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
@@ -90,7 +94,7 @@ class PaddedGraph(nn.Module):
         scores = self.head.outputs(States(hidden=hidden, summary=summary, pooled=pooled), _NO_BATCH)
         if self.head.form == "span":
             return (*scores.unbind(-1), *states)
-        if self.head.form == "tokens" or (self.center, self.scale) == (0, 1):
+        if self.head.form in ("tokens", "vectors") or (self.center, self.scale) == (0, 1):
             return (scores, *states)
         return (scores * self.scale + self.center, *states)
 
@@ -112,7 +116,7 @@ class PaddedGraph(nn.Module):
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
         if embeddings.distance_scores is not None:
-            added = embeddings.distance_scores.between(positions[None])
+            added = embeddings.distance_scores.between(positions[None], positions[None])
             bias, local_bias = bias + added, local_bias + added
         distances = self._distances(positions)
         for layer, block in enumerate(self.backbone.depth):

@@ -15,8 +15,10 @@ from osbert.data.batch import Batch
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
+from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
@@ -102,11 +104,11 @@ class Transformer(Backbone):
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
-        *others, last = zip(self.depth, self._layouts(layout), strict=True)
+        *others, last = zip(self.depth, self.layouts(layout), strict=True)
         for block, seen in others:
             hidden = block(hidden, seen)
         block, seen = last
-        hidden = self._top(block(hidden, seen if read is None else seen.reading(read, batch.reads)), batch)
+        hidden = self.top(block(hidden, seen if read is None else seen.reading(read, batch.reads)), batch)
         if read is not None:
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
@@ -121,18 +123,24 @@ class Transformer(Backbone):
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden
-        *others, last = zip(self.depth, self._layouts(layout), strict=True)
+        *others, last = zip(self.depth, self.layouts(layout), strict=True)
         for block, seen in others:
             hidden = block(hidden, seen)
             yield hidden
         block, seen = last
-        yield self._top(block(hidden, seen), batch)
+        yield self.top(block(hidden, seen), batch)
 
     def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
         """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
-        layouts = self._layouts(self.layout(batch))
+        layouts = self.layouts(self.layout(batch))
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.weights(hidden, layout)
+
+    def decoder(self, head: Head) -> LeftToRightDecoder | None:
+        """Return what writes texts where no state depends on a later token, and keys not on a distance."""
+        if not isinstance(head, MaskedLanguageHead) or not self.architecture.causal or self.embeddings.distances:
+            return None
+        return LeftToRightDecoder(self, head)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
@@ -158,7 +166,7 @@ class Transformer(Backbone):
             return batch.starts
         return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
 
-    def _layouts(self, layout: Layout) -> Iterator[Layout]:
+    def layouts(self, layout: Layout) -> Iterator[Layout]:
         """Yield the layout of each block: `layout`, or that of the tokens within the window where it is local."""
         sizes = self.architecture
         for layer in range(sizes.layers):
@@ -177,7 +185,7 @@ class Transformer(Backbone):
             above = self.pool(summary)
         return States(hidden=hidden, summary=summary, pooled=above)
 
-    def _top(self, hidden: Tensor, batch: Batch) -> Tensor:
+    def top(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the last layer's states from what the last block gives, both (N, D)."""
         hidden = self.norm(hidden)
         return hidden if self.recurrent is None else self.recurrent(hidden, batch)

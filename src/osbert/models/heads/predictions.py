@@ -119,12 +119,21 @@ class SequenceHead(Head):
         self.loss: Callable[[Tensor, BatchTarget], Loss] = classification_loss
         self.target = target
         self.dropout = Dropout(dropout)
-        self.linear = Linear(backbone.architecture.width, labels)
+        self.linear = Linear(self.inputs(backbone.architecture.width), labels)
         initialise_scores(self.linear, backbone.architecture.deviation)
+
+    @staticmethod
+    def inputs(width: int) -> int:
+        """Return how many numbers the layer reads, for states of some width."""
+        return width
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence."""
         return self.linear(self.dropout(states.pooled))
+
+    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
+        """Return what the layer reads of the labelled sequences (M, ...), in blocks that are of one kind each."""
+        return [states.pooled[batch.targets[self.target].index]]
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences."""
@@ -154,11 +163,17 @@ class OrdersHead(SequenceHead):
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
-        if self.orders == 1:
-            return super().labelled(states, batch)
-        scores, index = self.outputs(states, batch), batch.targets[self.target].index
+        return super().labelled(states, batch) if self.orders == 1 else self._summed(self.outputs(states, batch), batch)
+
+    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
+        """Return the pooled states (M, D) of the labelled sequences, those of their records' other orders added."""
+        return super().blocks(states, batch) if self.orders == 1 else [self._summed(states.pooled, batch)]
+
+    def _summed(self, values: Tensor, batch: Batch) -> Tensor:
+        """Return the sums (M, ...) over a record's sequences, for those that carry a label."""
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
-        return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
+        sums = values.new_zeros(len(records), values.shape[1]).index_add(0, rows, values)
+        return sums[rows[batch.targets[self.target].index]]
 
 
 class NumberHead(OrdersHead):
@@ -180,11 +195,18 @@ class LabelsHead(SequenceHead):
 
     values = "labels"
 
-    def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed binary cross-entropy in nats, over sequences and labels."""
-        target = batch.targets[self.target]
-        labels = self.linear.out_features
-        return labels_loss(self.outputs(states, batch)[target.index[::labels]], target)
+    def __init__(self, backbone: Backbone, *, target: str, labels: int, dropout: float = 0.0) -> None:
+        """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`."""
+        super().__init__(backbone, target=target, labels=labels, dropout=dropout)
+        self.loss = labels_loss
+
+    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
+        """Return the pooled states (M, D) of the labelled sequences, each once for its K labels."""
+        return [states.pooled[batch.targets[self.target].index[:: self.linear.out_features]]]
+
+    def labelled(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, K) of the labelled sequences."""
+        return self.outputs(states, batch)[batch.targets[self.target].index[:: self.linear.out_features]]
 
     def flops(self, labels: int) -> int:
         """Return the FLOPs over so many targets, K of which are one sequence's."""

@@ -97,7 +97,7 @@ class Attention(nn.Module):
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K), with rotary positions."""
+        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K), turned by positions."""
         if self.query is not None:
             query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)

@@ -28,14 +28,16 @@ class DistanceScores(nn.Module):
     def forward(self, layout: Layout) -> Layout:
         """Return the layout with what is added to the scores of each of its runs."""
         if layout.consecutive:  # the distances of the longest sequence hold all others
-            every = self.between(torch.arange(max(layout.lengths), device=layout.positions.device)[None])
+            positions = torch.arange(max(layout.lengths), device=layout.positions.device)[None]
+            every = self.between(positions, positions)
             return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
         tokens = layout.positions.split([run.tokens for run in layout.runs])
-        return layout.biased([self.between(run.keys(part)) for run, part in zip(layout.runs, tokens, strict=True)])
+        placed = [run.keys(part) for run, part in zip(layout.runs, tokens, strict=True)]
+        return layout.biased([self.between(positions, positions) for positions in placed])
 
-    def between(self, positions: Tensor) -> Tensor:
-        """Return what is added, (C, H, T, T), queries in rows, for tokens at `positions` (C, T)."""
-        apart = positions[:, None, :] - positions[:, :, None]  # (C, T, T): above 0 where the key is behind the query
+    def between(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return what is added, (C, H, Q, T), for queries at positions `queries` (C, Q) and `keys` at theirs (C, T)."""
+        apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 where the key is behind the query
         return self.table(buckets(apart, self.table.num_embeddings)).movedim(-1, 1)
 
 

@@ -46,7 +46,14 @@ class TeacherRun:
         task = _untuned(folder)
         weights = folder.fingerprint
         learner = Learner(folder.backbone, folder.heads)
-        if learner.heads[task.name].frozen is not None:
+        head = learner.heads[task.name]
+        if head.form == "vectors":
+            raise UserError(
+                f"{path} reads the two texts of a pair apart: its head gives vectors, whose size is the encoder's, and "
+                "not scores that a student could learn. Fine-tune the teacher with --few-shot none.",
+                code="unsupported-model",
+            )
+        if head.frozen is not None:
             raise UserError(
                 f"{path} stands on an encoder that did not learn (--features): only an encoder that was fine-tuned can "
                 "teach. Fine-tune without --features first.",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from osbert.interop.folder import open_folder
+from osbert.errors import UserError
+from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
+from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
@@ -19,7 +22,10 @@ STEPS = 200
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
 FEW_ROWS = 100
-"""The number of rows below which few-shot learning is chosen where it can be."""
+"""The number of single texts below which few-shot learning is chosen where it can be."""
+FEW_PAIRS = 2000
+"""The number of pairs below which a linear layer compares a sentence encoder's vectors. At 1,000 it was ahead of
+fine-tuning on all sets (docs/results.md); more were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """What contrastive tuning has where it is not given."""
 
@@ -57,6 +63,8 @@ def fill_defaults(
     """
     chosen, reason = _choice(plan, records, out)
     plan = plan.changed(chosen)
+    if plan.training.few_shot == "linear":
+        plan = replace(plan, tasks=tuple(task.by_vectors(own) for task, own in zip(plan.tasks, records)))
     table = plan.table()
     said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
     said |= dict.fromkeys(plan.comparison.varied, "searched")
@@ -84,30 +92,50 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         )
     if not plan.open.issuperset(LENGTH):
         return {}, "as given, and the defaults where nothing is given, whatever the number of rows"
-    if few_shot_suits(plan, records):
-        return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
-            f"{len(records[0]):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
-            "and a linear layer is fitted to them. --few-shot none fine-tunes."
-        )
-    return _small_data(plan, records)
+    return _few_shot(plan, records) or _small_data(plan, records)
 
 
-def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> bool:
-    """Return whether few-shot learning is chosen: for under FEW_ROWS single texts with a class each.
+def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str] | None:
+    """Return the settings of few-shot learning, for under FEW_ROWS single texts with a class each or FEW_PAIRS pairs.
 
-    Not where one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence
-    vectors for pooled states. A pair is read as one sequence, which an encoder of sentences has never seen.
+    Pairs for a model of sentences only: vectors of another encoder say little of how alike two texts are. None where
+    one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence vectors for
+    pooled states; and for pairs where settings of the epochs are given, of which a linear layer has none.
     """
     if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
-        return False
+        return None
     task, training, [rows] = plan.task, plan.training, records
-    if task.form != "sequence" or task.values != "classes" or not 0 < len(rows) < FEW_ROWS:
-        return False
+    if task.form != "sequence" or not 0 < len(rows) < FEW_PAIRS:
+        return None
     if training.tuning != "full" or training.recurrent or training.auxiliary or training.frozen:
+        return None
+    pairs = task.by_vectors(rows) != task
+    if pairs and (plan.scores != ScoreSettings() or plan.comparison.seeds > 1 or plan.comparison.search != "none"):
+        return None
+    single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
+    if not (pairs or single):
+        return None
+    folder = open_folder(plan.model, plan.opening.again)
+    if with_sentences(folder.architecture) is None or (pairs and not _of_sentences(folder)):
+        return None
+    if pairs:
+        return {"training.few_shot": "linear"}, (
+            f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
+            "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
+        )
+    return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+        f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
+        "and a linear layer is fitted to them. --few-shot none fine-tunes."
+    )
+
+
+def _of_sentences(folder: Folder) -> bool:
+    """Return whether an encoder was trained for vectors of sentences, and these are made as its files say."""
+    try:
+        found = folder.sentences
+    except UserError:  # a pooling that there is not here
         return False
-    if any(len(row.texts) > 1 for row in rows):
-        return False
-    return with_sentences(open_folder(plan.model, plan.opening.again).architecture) is not None
+    return found is not None and found.pooling in ("cls", "mean") and not found.remarks
 
 
 def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str]:

@@ -11,14 +11,16 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.contract import Backbone, Learner, Sizes, States
-from osbert.models.heads.predictions import OrdersHead, SequenceHead
+from osbert.models.contract import Backbone, Learner, Sizes
+from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.same_class import SameClassHead
 from osbert.models.pooling import Pooling
 from osbert.runs.finetune.model import StartingModel
 
 PENALTY = 0.1
-"""Weight of half the squared norm of the layer, against the sum of the losses: states have length 1 in the mean."""
+"""Weight of half the squared norm of the layer, against the sum of the losses, of single texts."""
+PAIR_PENALTY = 8.0
+"""The same for pairs read apart, which have five blocks: the cosine is to outweigh what is particular to few rows."""
 ITERATIONS = 200
 """Most steps of L-BFGS."""
 
@@ -60,46 +62,53 @@ def contrastive_learner(backbone: Backbone, target: str) -> Learner:
 
 
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
-    """Fit the linear layer of a head to the pooled states of labelled batches; return its mean loss on them.
+    """Fit the linear layer of a head to what it reads of labelled batches; return its mean loss on them.
 
     It is fitted by L-BFGS and the head's own loss: for classes this is a logistic regression, for numbers a ridge one.
 
-    What is minimised is the summed loss plus PENALTY times half the squared norm of the layer, for states that have
-    mean 0 and length 1 in the mean: convex for the losses of heads, so that the start does not matter.
+    What is minimised is the summed loss plus a penalty times half the squared norm of the layer, for blocks that have
+    mean 0 and length 1 in the mean (of single texts the pooled state is the only block): convex for the losses of
+    heads, so that the start does not matter.
     """
     head = learner.heads[name]
     assert isinstance(head, SequenceHead)
     device = next(learner.parameters()).device
     labelled = [batch.to(device) for batch in batches]
-    with evaluating(learner):
-        frozen = [learner.states(batch).pooled.float() for batch in labelled]
-    vectors = [own.clone() for own in frozen]  # what was made in inference mode passes no gradients
-    every = torch.cat(vectors)
-    center = every.mean(dim=0)
-    scale = (every - center).norm(dim=1).mean().clamp_min(1e-12)
-    scaled = [(own - center) / scale for own in vectors]
-    given = [(States(hidden=own, summary=own, pooled=own), batch) for own, batch in zip(scaled, labelled)]
-    linear, training = head.linear, head.training
+    targets = [batch.targets[name] for batch in labelled]
+    training = head.training
     head.eval()
+    with evaluating(learner):
+        frozen = [[block.float() for block in head.blocks(learner.states(batch), batch)] for batch in labelled]
+    every = [torch.cat(block) for block in zip(*frozen, strict=True)]  # of all batches, by block
+    center = torch.cat([block.mean(dim=0) for block in every])
+    scale = torch.cat([_length(block).expand(block.shape[1]) for block in every])
+    given = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
+    given = [own.clone() for own in given]  # what was made in inference mode passes no gradients
+    penalty = PENALTY if len(every) == 1 else PAIR_PENALTY
+    linear = head.linear
     torch.nn.init.zeros_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
     optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def total() -> Tensor:
-        return torch.stack([head(states, batch).total for states, batch in given]).sum()
+        return torch.stack([head.loss(linear(own), target).total for own, target in zip(given, targets)]).sum()
 
     def objective() -> Tensor:
         optimizer.zero_grad()
-        loss = total() + PENALTY / 2 * linear.weight.square().sum()
+        loss = total() + penalty / 2 * linear.weight.square().sum()
         loss.backward()
         return loss
 
     optimizer.step(objective)
     linear.zero_grad()
-    mean = total().item() / sum(batch.targets[name].count for batch in labelled)
+    mean = total().item() / sum(target.count for target in targets)
     head.train(training)
     with torch.no_grad():  # in the unit of the states as they come
         linear.weight.div_(scale)
-        orders = head.orders if isinstance(head, OrdersHead) else 1
-        linear.bias.sub_(orders * (linear.weight @ center))
+        linear.bias.sub_(linear.weight @ center)
     return mean
+
+
+def _length(block: Tensor) -> Tensor:
+    """Return the mean length () of the rows of a block (M, F), taken from their mean."""
+    return (block - block.mean(dim=0)).norm(dim=1).mean().clamp_min(1e-12)

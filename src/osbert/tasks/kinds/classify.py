@@ -140,12 +140,17 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import OrdersHead, classification_loss, ordinal_loss
+        """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
+        from osbert.models.heads.apart import ApartHead
+        from osbert.models.heads.predictions import OrdersHead, SequenceHead, classification_loss, ordinal_loss
 
         share = backbone.architecture.dropout
-        orders = 1 + self.both_orders
-        head = OrdersHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        labels, orders = len(self.labels), 1 + self.both_orders
+        head: SequenceHead
+        if self.apart:
+            head = ApartHead(backbone, target=self.name, labels=labels, dropout=share)
+        else:
+            head = OrdersHead(backbone, target=self.name, labels=labels, dropout=share, orders=orders)
         head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         if self.ordered:
             head.loss = ordinal_loss

@@ -99,10 +99,13 @@ class Regress(OrdersTask):
         return self.aimed(examples, np.float32((record.label - self.center) / self.scale))
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state to one number."""
+        """Return a linear layer from the pooled state, or from two texts' vectors, to one number."""
+        from osbert.models.heads.apart import ApartHead
         from osbert.models.heads.predictions import NumberHead
 
         share = backbone.architecture.dropout
+        if self.apart:
+            return ApartHead(backbone, target=self.name, labels=1, dropout=share, values=self.values)
         return NumberHead(backbone, target=self.name, dropout=share, orders=1 + self.both_orders)
 
     def decode(

@@ -1,11 +1,11 @@
-"""Pairs that are read in both orders, for tasks in which their order says nothing."""
+"""Pairs that are read as two sequences: in both orders, or each text by itself."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,52 +13,100 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.tasks import Record
+from osbert.models.pooling import pair_blocks
+from osbert.tasks import Prediction, Record
 from osbert.tasks.explained import Weights
 from osbert.tasks.tables.texts import TextTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrdersTask(TextTask):
-    """A task on texts or pairs whose head can add the states of a pair in both orders."""
+    """A task on texts or pairs, whose head can add the states of both orders of a pair, or compare its two texts."""
 
     both_orders: bool = False
     """Read every pair in both orders and add the two states before the task's layer, for pairs whose order says nothing
     (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
+    apart: bool = False
+    """Read the two texts of a pair each by itself, and put the task's layer on their vectors u and v, |u - v|, uv and
+    their cosine (Reimers and Gurevych 2019, section 3): for encoders that were trained for vectors of sentences."""
 
     def __post_init__(self) -> None:
-        """Refuse windows in both orders."""
+        """Refuse windows of two sequences, and two ways to read a pair."""
         super().__post_init__()
-        if self.both_orders and self.long == "window":
-            raise ValueError("both_orders reads a pair as two sequences: take another --long than window")
+        if self.both_orders and self.apart:
+            raise ValueError("both_orders and apart are two ways to read a pair: give one of the two")
+        if self._two and self.long == "window":
+            name = "apart" if self.apart else "both_orders"
+            raise ValueError(f"{name} reads a pair as two sequences: take another --long than window")
+
+    @property
+    def _two(self) -> bool:
+        """Return whether a record is two sequences."""
+        return self.both_orders or self.apart
 
     @property
     def batching(self) -> Literal["sequences", "records", "step"]:  # type: ignore[override]
-        """Return that the two orders of a pair stay in one pass."""
-        return "records" if self.both_orders else "sequences"
+        """Return that the two sequences of a pair stay in one pass."""
+        return "records" if self._two else "sequences"
+
+    def by_vectors(self, records: Sequence[Record]) -> Self:
+        """Return the task that reads pairs apart; of single texts, in both orders or in windows it stays as it is."""
+        if self._two or self.long == "window" or any(len(record.texts) != 2 for record in records):
+            return self
+        return self.source.passed_on(dataclasses.replace(self, apart=True))
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence of a text or a pair, its windows, or those of a pair in both orders."""
-        examples = super().encode(record, packer)
-        if not self.both_orders:
-            return examples
+        """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
+        if not self._two:
+            return super().encode(record, packer)
         if len(record.texts) != 2:
+            option = "--apart" if self.apart else "--both-orders"
             raise UserError(
-                f"{record.place}: --both-orders is for pairs of texts, but there is one text. Leave it out.",
+                f"{record.place}: {option} is for pairs of texts, but this is not two texts. Leave it out.",
                 code="wrong-number-of-texts",
             )
+        if self.apart:
+            alone = (dataclasses.replace(record, texts=(text,)) for text in record.texts)
+            return [example for one in alone for example in super(OrdersTask, self).encode(one, packer)]
+        examples = super().encode(record, packer)
         [other] = super().encode(dataclasses.replace(record, texts=record.texts[::-1]), packer)
         return [*examples, dataclasses.replace(other, truncated=0)]  # what is cut is told once
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
-        """Return the sequences of a record with its label; of a pair in both orders the first one carries it."""
-        carrying = 1 if self.both_orders else len(examples)
+        """Return the sequences of a record with its label; of the two of a pair the first one carries it."""
+        carrying = 1 if self._two else len(examples)
         return [*super().aimed(examples[:carrying], label, weight), *examples[carrying:]]
+
+    def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
+        """Return `decode`; of a pair apart, what decodes the scores that the learnt layer gives its two vectors."""
+        if not self.apart:
+            return super().decode_with(learnt)
+        weight, bias = (np.array(learnt[name], np.float64) for name in ("weight", "bias"))  # (K, 4 D + 1), (K,)
+
+        def decode(outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Prediction:
+            u, v = np.asarray(outputs, np.float64)
+            return self.decode([weight @ np.concatenate(pair_blocks(u, v)) + bias], record, examples)
+
+        return decode
 
     def joined(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
+    @property
+    def explains(self) -> bool:
+        """Return whether predictions can be explained: not those for pairs apart."""
+        return super().explains and not self.apart
+
     def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
-        """Return the weights (K,) of joined outputs as those of each sequence's own."""
+        """Return the weights (K,) of joined outputs as those of each sequence's own.
+
+        Raises UserError for pairs apart, whose scores are no sums of something of each text.
+        """
+        if self.apart:
+            raise UserError(
+                "The two texts of a pair are read apart here: its score lies in what their vectors have in common, so "
+                "that no text's words have a weight of their own. Fine-tune with --few-shot none for explanations.",
+                code="unsupported-model",
+            )
         return [weights if self.both_orders else weights / len(examples)] * len(examples)

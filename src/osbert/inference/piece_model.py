@@ -1,0 +1,135 @@
+"""What a pretrained model says of pieces: those that fill masks, how likely a text is, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from osbert import recipe
+from osbert.analysis.scoring import ScoringOptions
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.inference.fill import MASK, MaskFill, fill, masked
+from osbert.inference.generate import Generation, TextWriter
+from osbert.inference.score import language_model, score_samples
+from osbert.inference.text_windows import samples, windows
+from osbert.models.contract import Learner
+from osbert.models.generation.settings import GenerationOptions
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.terminal import one_line
+from osbert.text.file_tokenizer import AnyTokenizer
+
+
+class PieceModel:
+    """The calls of an Engine that need a language head.
+
+    `pieces`: that head, None where there is none; `masks`: the same of a model that predicts masked pieces.
+    """
+
+    folder: Path
+    tokenizer: AnyTokenizer
+    packer: Packer
+    pieces: MaskedLanguageHead | None
+    masks: MaskedLanguageHead | None
+
+    @property
+    def learner(self) -> Learner:
+        """Return torch's model."""
+        raise NotImplementedError
+
+    def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
+        """Return the `top` likeliest pieces for each [MASK] in a text, the likeliest first, with their probabilities.
+
+        Raises UserError if the model does not predict masked pieces (a fine-tuned, an exported or a left-to-right one
+        does not), if the text has no [MASK], and if it is too long.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [likeliest, *others] = model.fill("a [MASK] film")[0]
+        >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
+        (True, True, 4)
+        """
+        if self.masks is None:
+            raise UserError(
+                f"The model in {self.folder} does not predict masked pieces: that needs an encoder pretrained on "
+                "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",
+                code="unsupported-model",
+            )
+        if not isinstance(text, str) or not isinstance(top, int) or top < 1:
+            raise UserError(
+                f"fill takes one text and the number of pieces to show, not {text!r:.60} and top={top!r}.",
+                code="invalid-value",
+            )
+        if MASK not in text:
+            raise UserError(
+                f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
+                code="invalid-value",
+            )
+        example = masked(text, self.packer)
+        if example.truncated:
+            raise UserError(
+                f"The text has {example.truncated:,} pieces too many for {self.packer.length} tokens. Shorten it.",
+                code="text-too-long",
+            )
+        [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
+        return fillings
+
+    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
+        """Return how likely the model holds each text: a TextLikelihood (osbert.analysis.scoring), in nats.
+
+        Of a masked language model that is the pseudo-log-likelihood; of a left-to-right one, the log-likelihood.
+        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. Of an iterator
+        the scores come one by one, as with `predict`. Raises UserError if the model does not predict pieces, and at
+        every text that is empty or does not fit.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [score] = model.score(["a good film"])
+        >>> len(score.pieces), score.log_likelihood < 0
+        (3, True)
+        """
+        score = partial(score_samples, language_model(self), self.packer, recipe.settings(ScoringOptions, options))
+        if isinstance(texts, Iterator):
+            return chain.from_iterable(score(*window) for window in windows(texts, "score"))
+        return score(0, samples(texts, "score"))
+
+    def generate(self, texts: Sequence[str], **options: Any) -> list[Generation]:
+        """Return what a left-to-right model writes after each text.
+
+        `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
+        generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
+        seed draws the same text for the text at a place of the list, whatever the others are. Raises UserError where
+        the model does not write, at options that cannot be or contradict each other, and at what is no text.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> [written] = model.generate(["the good"], most=3)
+        >>> written.pieces, written.ended
+        (3, 'most')
+        """
+        writer = TextWriter.of(self, recipe.settings(GenerationOptions, options))
+        return writer.texts([_single(sample, place) for place, sample in enumerate(samples(texts, "generate"))])
+
+    def stream(self, text: str, **options: Any) -> Iterator[str]:
+        """Yield what the model writes after a text in parts, while it writes; `options` as for `generate`.
+
+        With beams the whole comes at once, since any beginning may still be given up.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> parts = list(model.stream("the good", most=3))
+        >>> "".join(parts) == model.generate(["the good"], most=3)[0].text
+        True
+        """
+        [sample] = samples([text], "stream")
+        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).stream(_single(sample, 0))
+
+
+def _single(sample: Sequence[str], place: int) -> str:
+    """Return the one text of a sample. Raises UserError where there are more."""
+    if len(sample) != 1:
+        raise UserError(f"texts[{place}]: {len(sample)} texts, not one.", code="wrong-number-of-texts")
+    return sample[0]

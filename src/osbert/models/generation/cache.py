@@ -1,0 +1,62 @@
+"""The keys and values of all tokens that were read, so that each step reads its new token alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class KeyValueCache:
+    """Of each layer the keys and values (rows, room, H, K); of a row they lie from the left, `lengths` (rows,) of them.
+
+    `shared`: so many first columns are the same in all rows that came of one prompt.
+    """
+
+    def __init__(self, lengths: Tensor, *, layers: int, room: int) -> None:
+        """Begin with rows of `lengths` tokens, and room for `room` tokens each."""
+        self.lengths = lengths
+        self.used = int(lengths.max())
+        self.shared = int(lengths.min())
+        self.room = room
+        self.even = self.used == self.shared
+        self.keys: list[Tensor] = [lengths.new_empty(0)] * layers
+        self.values: list[Tensor] = [lengths.new_empty(0)] * layers
+
+    def fill(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
+        """Keep keys and values (N, H, K) of a layer; `places` (N,) are row * room + column."""
+        for kept, given in ((self.keys, key), (self.values, value)):
+            # Zeros: what lies behind a row's tokens is multiplied by 0, which NaN would outlive.
+            rectangle = given.new_zeros(len(self.lengths) * self.room, *given.shape[1:])
+            kept[layer] = rectangle.index_copy_(0, places, given).unflatten(0, (-1, self.room))
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
+        """Keep each row's new key and value (rows, H, K), and return what its `query` (rows, H, K) takes from all.
+
+        `added` (rows or 1, H or 1, 1, used + 1): to the scaled scores, -inf where a key is not seen; None for nothing.
+        """
+        keys, values = self.keys[layer], self.values[layer]
+        if self.even:
+            keys[:, self.used], values[:, self.used] = key, value
+        else:
+            rows = torch.arange(len(self.lengths), device=key.device)
+            keys[rows, self.lengths], values[rows, self.lengths] = key, value
+        keys, values = keys[:, : self.used + 1].transpose(1, 2), values[:, : self.used + 1].transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(query.unsqueeze(2), keys, values, attn_mask=added)
+        return mixed.squeeze(2)
+
+    def advance(self) -> None:
+        """Count the tokens that all layers have kept."""
+        self.lengths = self.lengths + 1
+        self.used += 1
+
+    def choose(self, rows: Tensor, *, related: bool) -> None:
+        """Go on with these rows (rows',); `related`: each has the prompt of the row whose place it takes."""
+        self.lengths = self.lengths[rows]
+        for kept in (self.keys, self.values):
+            for layer, rectangle in enumerate(kept):
+                if related:  # the prompts stay where they are
+                    written = slice(self.shared, self.used)
+                    rectangle[:, written] = rectangle[rows, written]
+                else:
+                    kept[layer] = rectangle[rows]

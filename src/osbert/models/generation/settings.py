@@ -1,0 +1,86 @@
+"""How text is written: the settings of generation. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from osbert.errors import Problems
+
+MOST_PIECES = 100_000
+MOST_BEAMS = 64
+DEFAULT_MOST = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How text is written."""
+
+    most: int = 0
+    """Most pieces that are written; 0 for 64, or half of what the model reads where that is less."""
+    least: int = 0
+    """Pieces that are written before the text may end."""
+    beams: int = 1
+    """Beginnings that are followed side by side; the likeliest text that ends is the answer. 1: no search."""
+    length_penalty: float = 0.0
+    """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power (Wu et al. 2016, equation 14)."""
+    no_repeat: int = 0
+    """So many pieces in a row are written only once; 0 for any repetition."""
+    sample: bool = False
+    """Draw each piece by its probability, instead of taking the likeliest."""
+    temperature: float = 1.0
+    """With sample: the scores are divided by this; below 1 for likelier pieces, above 1 for more surprising ones."""
+    top_k: int = 0
+    """With sample: draw from so many of the likeliest pieces; 0 for all."""
+    top_p: float = 1.0
+    """With sample: draw from the fewest likeliest pieces whose probabilities reach this (Holtzman et al. 2020)."""
+    seed: int = 0
+    """With sample: of all draws; the same seed gives the same text, alone or among others."""
+
+    def fitting(self, length: int) -> Self:
+        """Return the options for a model that reads `length` tokens."""
+        return replace(self, most=self.most or min(DEFAULT_MOST, length // 2))
+
+    def require_possible(self) -> None:
+        """Raise UserError at all values that cannot be, and at settings that contradict each other."""
+        problems = Problems(heading="The text cannot be written so")
+        for problem in self._impossible():
+            problems.add(problem, code="invalid-value")
+        for problem in self._contradictions():
+            problems.add(problem, code="invalid-setting")
+        problems.stop_if_any()
+
+    def _impossible(self) -> Iterator[str]:
+        bounds = {
+            "most": (0, MOST_PIECES),
+            "least": (0, MOST_PIECES),
+            "beams": (1, MOST_BEAMS),
+            "no_repeat": (0, MOST_PIECES),
+            "top_k": (0, None),
+            "seed": (0, None),
+        }
+        for name, (lowest, highest) in bounds.items():
+            value = getattr(self, name)
+            if value < lowest or (highest is not None and value > highest):
+                yield f"{name} must be {lowest:,} {'or more' if highest is None else f'to {highest:,}'}, not {value:,}"
+        if not 0 < self.temperature < float("inf"):
+            yield f"temperature must be above 0, not {self.temperature}; for the likeliest pieces leave sample off"
+        if not 0 < self.top_p <= 1:
+            yield f"top_p must be above 0, and 1 at most, not {self.top_p}"
+        if not abs(self.length_penalty) < float("inf"):
+            yield f"length_penalty must be a number, not {self.length_penalty}"
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.least > self.most > 0:
+            yield f"least is {self.least:,}, but most is {self.most:,}"
+        if self.sample and self.beams > 1:
+            yield f"sample draws pieces, and beams = {self.beams} searches for the likeliest text: choose one"
+        fresh = type(self)()
+        needed = {"sample": ("temperature", "top_k", "top_p", "seed"), "beams above 1": ("length_penalty",)}
+        for setting, names in needed.items():
+            if self.sample if setting == "sample" else self.beams > 1:
+                continue
+            for name in names:
+                if getattr(self, name) != getattr(fresh, name):
+                    yield f"{name} = {getattr(self, name)} does nothing without {setting}"

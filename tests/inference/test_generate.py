@@ -1,0 +1,98 @@
+"""What a left-to-right model writes: from Python, and on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import osbert
+from osbert.commands.generate import generate
+from osbert.inference.engine import Engine
+from osbert.inference.generate import end_of
+from osbert.models.generation.settings import GenerationOptions
+from refusals import refusal
+from terminal import told
+from tiny_runs import write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("made") / "writer", None, masks=True, direction="left_to_right")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Engine:
+    return osbert.load(folder)
+
+
+def test_a_text_goes_on_as_it_reads(model: Engine) -> None:
+    [found] = model.generate(["the good"], most=9)
+    joined = model.tokenizer.decode(
+        [*model.tokenizer.encode("the good"), *model.tokenizer.encode("the good" + found.text)[2:]]
+    )
+    assert joined == "the good" + found.text
+    assert (found.pieces, found.ended, found.truncated) == (9, "most", 0)
+    assert not any(special in found.text for special in ("[", "]"))  # none of the pieces that no text has
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"sample": True, "seed": 7, "temperature": 2.0}])
+def test_many_texts_in_parts_and_alone_are_the_same(
+    model: Engine, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["the good", "", "a fine film . the play", "bad"]
+    together = model.generate(given, most=5, **options)
+    for most in (1, 2):
+        monkeypatch.setattr("osbert.inference.generate.ROWS", most)
+        assert [one.text for one in model.generate(given, most=5, **options)] == [one.text for one in together]
+    assert "".join(model.stream("the good", most=5, **options)) == together[0].text
+
+
+def test_the_parts_of_a_stream_come_while_it_is_written(model: Engine) -> None:
+    assert len(list(model.stream("a", most=6))) == 6
+    assert len(list(model.stream("a", most=6, beams=2))) == 1
+
+
+def test_of_a_long_text_the_end_is_read(model: Engine) -> None:
+    long = "the film " * 20
+    [found] = model.generate([long], most=8)
+    assert found.truncated == 40 - (24 - 1 - 8)
+    assert found.text == model.generate([long[-len("the film ") * 7 - len("film ") :]], most=8)[0].text
+
+
+def test_the_default_fits_the_model(model: Engine) -> None:
+    assert model.generate(["a"])[0].pieces == 12
+    assert GenerationOptions().fitting(512).most == 64 and GenerationOptions(most=3).fitting(512).most == 3
+
+
+def test_what_cannot_be_is_refused(model: Engine, tmp_path: Path) -> None:
+    with refusal("invalid-value", "23", "24"):
+        model.generate(["a"], most=23)
+    with refusal("invalid-setting", "top_k"):
+        model.generate(["a"], top_k=2)
+    with refusal("wrong-number-of-texts", "texts[1]"):
+        model.generate(["a", ("a", "b")])
+    with refusal("unsupported-model"):
+        osbert.load(write_run(tmp_path / "encoder", None, masks=True)).generate(["a"])
+    with refusal("unsupported-model"):
+        osbert.load(write_run(tmp_path / "bare", None, direction="left_to_right")).generate(["a"])
+
+
+def test_a_form_without_specials_has_no_end(model: Engine) -> None:
+    assert end_of(model.tokenizer.form) == model.tokenizer.sep
+    assert end_of(type(model.tokenizer.form)()) is None
+
+
+def test_the_command_prints_texts_and_what_is_not_read(
+    folder: Path, model: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "the film " * 20
+    generate(folder, "the good", options=GenerationOptions(most=5))
+    assert capsys.readouterr().out == f"the good{model.generate(['the good'], most=5)[0].text}\n"
+    made = generate(folder, long, "a", options=GenerationOptions(most=8, beams=2))
+    printed = capsys.readouterr()
+    assert made["generations"][0]["truncated"] == 25 and "25" in printed.err
+    assert len(printed.out.splitlines()) == 2
+    done = told(capsys, "generate", folder, "the good", "--most", "5", "--json")
+    assert json.loads(done.output)["generations"][0]["pieces"] == 5

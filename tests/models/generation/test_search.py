@@ -1,0 +1,236 @@
+"""Greedy choice, sampling and beams, against an exhaustive search and against transformers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from osbert.data.batch import collate
+from osbert.data.example import Example
+from osbert.interop.folder import open_folder
+from osbert.models.architecture import Architecture
+from osbert.models.families.transformer import Transformer
+from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, normalised, write
+from osbert.models.generation.settings import GenerationOptions
+from osbert.models.heads.predictions import MaskedLanguageHead
+from refusals import refusal
+
+KINDS: dict[str, dict[str, Any]] = {
+    "gpt": {"piece_transform": False, "pooling": "none", "segments": 0},
+    "pre-norm": {"normalization": "pre", "embedding_norm": False},
+    "rotary, local": {"positions": "rotary", "window": 3, "global_every": 2, "local_base": 50.0},
+    "shared keys": {"positions": "rotary", "key_heads": 2, "root_norm": True, "biases": False},
+    "scored distances": {"positions": "rotary", "distance_scores": 8},
+    "one block": {"distinct": 1, "embedding": 8},
+}
+
+
+FREE = Limits()
+
+
+def model(vocabulary: int = 23, **settings: Any) -> LeftToRightDecoder:
+    torch.manual_seed(0)
+    sizes = Architecture(layers=3, heads=4, width=16, length=40, vocabulary=vocabulary, direction="left_to_right")
+    backbone = Transformer(replace(sizes, deviation=0.5, **settings))
+    backbone.initialise()
+    return LeftToRightDecoder(backbone.eval(), MaskedLanguageHead(backbone, target="left_to_right").eval())
+
+
+def prompts(*lengths: int, vocabulary: int = 23) -> list[Example]:
+    rng = np.random.default_rng(3)
+    return [
+        Example(
+            ids=rng.integers(0, vocabulary, size=length).astype(np.int32),
+            segments=np.zeros(length, np.int8),
+            words=np.ones(length, np.bool_),
+            special=np.zeros(length, np.bool_),
+        )
+        for length in lengths
+    ]
+
+
+def scores(decoder: LeftToRightDecoder, prompt: Example, pieces: Sequence[int]) -> Tensor:
+    """Return the scores of the piece after a prompt and some pieces, by one pass over all of it."""
+    ids = np.append(prompt.ids, np.array(pieces, np.int32))
+    order = None if prompt.order is None else np.append(prompt.order, 1 + np.arange(len(pieces)))
+    whole = replace(prompts(len(ids))[0], ids=ids, order=order)
+    states = decoder.backbone(collate([whole]))
+    return decoder.head.scores(states.hidden[-1:])[0]
+
+
+def texts(decoder: LeftToRightDecoder, given: list[Example], limits: Limits = FREE, **options: Any) -> list[WrittenRow]:
+    with torch.inference_mode():
+        events = list(write(decoder, given, GenerationOptions(**options), limits))
+    rows = {event.row: event for event in events if isinstance(event, WrittenRow)}
+    pieces: dict[int, list[int]] = {row: [] for row in rows}
+    for event in events:
+        if isinstance(event, WrittenPiece):
+            pieces[event.row].append(event.piece)
+    if options.get("beams", 1) == 1:
+        assert all(tuple(pieces[row]) == found.pieces for row, found in rows.items())
+    return [rows[row] for row in sorted(rows)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_each_step_is_what_one_pass_over_the_whole_text_gives(kind: str) -> None:
+    decoder = model(**KINDS[kind])
+    given = prompts(5, 9, 2)
+    found = decoder.begin(given, most=9)
+    written = [[int(scores)] for scores in found.argmax(dim=-1)]
+    for row, prompt in enumerate(given):
+        torch.testing.assert_close(found[row], scores(decoder, prompt, []), rtol=0, atol=1e-5)
+    rows = [0, 1, 2]
+    for moved in (None, [2, 1, 0], None, [0, 1], [1, 0, 1], None, None):
+        if moved is not None:
+            rows, written = [rows[one] for one in moved], [list(written[one]) for one in moved]
+            decoder.choose(torch.tensor(moved))
+        found = decoder.step(torch.tensor([pieces[-1] for pieces in written]))
+        for row, pieces, column in zip(rows, written, found, strict=True):
+            torch.testing.assert_close(column, scores(decoder, given[row], pieces), rtol=0, atol=1e-5)
+            pieces.append(int(column.argmax()))
+
+
+@torch.inference_mode()
+def test_a_prompt_of_one_order_sees_all_of_itself() -> None:
+    decoder = model()
+    [prompt] = prompts(6)
+    prompt = replace(prompt, order=np.zeros(6, np.int64))
+    decoder.begin([prompt], most=3)
+    found = decoder.step(torch.tensor([4]))[0]
+    torch.testing.assert_close(found, scores(decoder, prompt, [4]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"sample": True, "seed": 5, "top_k": 9, "top_p": 0.9}])
+def test_a_text_is_the_same_alone_and_among_others(options: dict[str, Any]) -> None:
+    decoder = model()
+    given = prompts(4, 9, 1, 6)
+    together = texts(decoder, given, Limits(end=3), most=12, **options)
+    for row, prompt in enumerate(given):
+        with torch.inference_mode():
+            events = list(write(decoder, [prompt], GenerationOptions(most=12, **options), Limits(end=3), numbers=[row]))
+        assert isinstance(events[-1], WrittenRow)
+        assert events[-1].pieces == together[row].pieces
+        assert events[-1].log_probability == pytest.approx(together[row].log_probability, abs=1e-4)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.5, -0.5])
+def test_as_many_beams_as_texts_find_the_best_of_all_texts(penalty: float) -> None:
+    decoder = model(vocabulary=5)
+    [prompt] = prompts(3, vocabulary=5)
+    end, most = 4, 4
+    best: tuple[float, tuple[int, ...]] = (-float("inf"), ())
+
+    @functools.cache
+    def shares(pieces: tuple[int, ...]) -> list[float]:
+        with torch.inference_mode():
+            return scores(decoder, prompt, pieces).log_softmax(-1).tolist()
+
+    for length in range(most + 1):
+        for pieces in itertools.product(range(4), repeat=length):
+            whole = pieces if length == most else (*pieces, end)
+            total = sum(shares(whole[:place])[one] for place, one in enumerate(whole))
+            best = max(best, (normalised(total, len(whole), penalty), pieces))
+    [found] = texts(decoder, [prompt], Limits(end=end), beams=64, most=most, length_penalty=penalty)
+    assert found.pieces == best[1]
+
+
+def test_one_beam_is_greedy_and_each_piece_is_the_likeliest() -> None:
+    decoder = model()
+    for found, prompt in zip(texts(decoder, prompts(4, 7), most=6), prompts(4, 7), strict=True):
+        assert found.ended == "most" and len(found.pieces) == 6
+        for place, piece in enumerate(found.pieces):
+            assert int(scores(decoder, prompt, found.pieces[:place]).argmax()) == piece
+
+
+def test_the_least_the_forbidden_and_what_repeats() -> None:
+    decoder = model()
+    given = prompts(4, 7, 2)
+    never = torch.zeros(23, dtype=torch.bool)
+    never[5:] = True
+    [*found] = texts(decoder, given, Limits(never=never), most=20)
+    assert all(max(one.pieces) < 5 for one in found)
+    for options in ({}, {"beams": 4}):
+        for one in texts(decoder, given, most=20, no_repeat=2, **options):
+            pairs = list(itertools.pairwise(one.pieces))
+            assert len(pairs) == len(set(pairs))
+        likeliest = int(scores(decoder, given[0], []).argmax())
+        [first, *_] = texts(decoder, given, Limits(end=likeliest), most=8, least=3, **options)
+        assert len(first.pieces) >= 3 and likeliest not in first.pieces[:3]
+    # Five pieces in all, each of them once: then nothing is left, which ends the text.
+    for options in ({}, {"beams": 4}, {"sample": True}):
+        assert {
+            len(one.pieces) for one in texts(decoder, given, Limits(never=never), most=20, no_repeat=1, **options)
+        } == {5}
+
+
+def test_draws_have_the_models_probabilities() -> None:
+    decoder = model(vocabulary=6)
+    [prompt] = prompts(3, vocabulary=6)
+    found = texts(decoder, [prompt] * 4000, most=1, sample=True, temperature=2.0)
+    counts = np.bincount([one.pieces[0] for one in found], minlength=6)
+    expected = (scores(decoder, prompt, []).detach() / 2).softmax(-1).numpy() * 4000
+    assert ((counts - expected) ** 2 / expected).sum() < 20.5  # chi-square, 5 degrees of freedom, p = 0.001
+    few = {one.pieces[0] for one in texts(decoder, [prompt] * 200, most=1, sample=True, top_k=2)}
+    assert few <= set(np.argsort(-expected)[:2].tolist())
+    surest = {one.pieces[0] for one in texts(decoder, [prompt] * 200, most=1, sample=True, top_p=1e-6)}
+    assert surest == {int(expected.argmax())}
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_transformers_writes_the_same(beams: int, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=2, n_head=2, n_embd=16, n_positions=40, vocab_size=9, bos_token_id=3, eos_token_id=3
+    )
+    torch.manual_seed(1)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    for name, weight in theirs.named_parameters():
+        torch.nn.init.normal_(weight, mean=float("ln_" in name and name.endswith("weight")), std=0.3)
+    theirs.save_pretrained(tmp_path)
+    folder = open_folder(tmp_path)
+    head = folder.heads["mlm"]
+    assert isinstance(folder.backbone, Transformer) and isinstance(head, MaskedLanguageHead)
+    decoder = LeftToRightDecoder(folder.backbone.eval(), head.eval())
+    given = prompts(5, 5, 5, 5, vocabulary=9)
+    ids = torch.from_numpy(np.stack([prompt.ids for prompt in given])).long()
+    found = texts(decoder, given, Limits(end=3), most=12, beams=beams)
+    assert len({len(one.pieces) for one in found}) > 1  # some end before others
+    for one, row in zip(found, ids, strict=True):
+        written = theirs.generate(
+            row[None],
+            attention_mask=torch.ones_like(row[None]),
+            max_new_tokens=12,
+            num_beams=beams,
+            do_sample=False,
+            length_penalty=0.0,
+            pad_token_id=0,
+        )[0, 5:].tolist()
+        assert written == [*one.pieces, *([3] if one.ended == "end" else [])]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"beams": 0}, "invalid-value"),
+        ({"top_p": 0.0}, "invalid-value"),
+        ({"temperature": float("nan"), "sample": True}, "invalid-value"),
+        ({"least": 9, "most": 3}, "invalid-setting"),
+        ({"sample": True, "beams": 2}, "invalid-setting"),
+        ({"top_k": 3}, "invalid-setting"),
+        ({"length_penalty": 1.0}, "invalid-setting"),
+    ],
+)
+def test_settings_that_cannot_be(options: dict[str, Any], code: str) -> None:
+    with refusal(code, *options):
+        GenerationOptions(**options).require_possible()
