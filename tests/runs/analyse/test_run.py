@@ -72,6 +72,13 @@ def test_the_same_seed_gives_the_same_files_and_another_one_other_texts(
     assert files("two", 0) == first != files("three", 1)
 
 
+def test_analyses_are_chosen_by_name(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
+    found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", only="geometry, relations", **SETTINGS)
+    assert list(found.figures) == ["relations", "geometry"]
+    with refusal("unknown-component", "relation", "relations"):
+        osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "other", only="relation", **SETTINGS)
+
+
 def test_a_stopped_run_keeps_what_is_finished(
     runs: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
