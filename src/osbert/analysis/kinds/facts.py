@@ -33,7 +33,7 @@ class Facts(Experiment):
 
     reads = "facts"
     needs_attention = False
-    place = 22
+    place = 42
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:

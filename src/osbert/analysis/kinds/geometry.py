@@ -29,7 +29,7 @@ class Geometry(Analysis):
 
     needs_attention = False
     least = f"{LEAST} texts"
-    place = 5
+    place = 50
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with no token."""

@@ -41,7 +41,7 @@ class Lenses(Experiment):
     """The predictions from each layer."""
 
     needs_attention = False
-    place = 19
+    place = 30
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:

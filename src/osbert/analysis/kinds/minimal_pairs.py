@@ -35,7 +35,7 @@ class MinimalPairs(Experiment):
 
     reads = "minimal_pairs"
     needs_attention = False
-    place = 20
+    place = 40
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:

@@ -32,7 +32,7 @@ class Stereotypes(Experiment):
 
     reads = "contrast_pairs"
     needs_attention = False
-    place = 21
+    place = 41
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:

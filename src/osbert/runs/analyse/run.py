@@ -130,7 +130,8 @@ class _AnalysisRun:
     def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
         """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
-            name: components.find(KINDS, name, base=Investigation) for name in components.names(KINDS)
+            name: components.find(KINDS, name, base=Investigation)
+            for name in self.options.names or components.names(KINDS)
         }
         ordered = sorted(kinds.items(), key=lambda one: one[1].place)
         reasons = {name: self._reason(kind) for name, kind in ordered}

@@ -22,8 +22,15 @@ class SampleOptions:
     """Fewest tokens of a text; shorter ones are left out and counted."""
     seed: int = 0
     """The seed of all sampling: texts, trees, tokens, and the weights of the random encoder."""
+    only: str = ""
+    """The analyses to run, names with commas between, such as heads,relations; by default all that apply."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names in `only`."""
+        return [name for part in self.only.split(",") if (name := part.strip())]
 
     def check(self) -> None:
         """Raise UserError that lists every value that cannot be."""
