@@ -193,7 +193,7 @@ def test_what_makes_figures_doubtful_is_noted(runs: dict[str, Path], tmp_path: P
     assert any(note.startswith("geometry:") and "20 texts" in note for note in found.notes)
     (tmp_path / "same.conllu").write_text(tree(0, 1, 1, 3) * 200)  # words of one tag alone
     found = osbert.analyse(runs["encoder"], data=tmp_path / "same.conllu", out=tmp_path / "tags", **SETTINGS)
-    assert any(note.startswith("tags:") and "two tags" in note for note in found.notes)
+    assert any(note.startswith("tags:") and "two labels" in note for note in found.notes)
 
 
 def test_few_texts_are_reported_without_what_they_are_too_few_for(
