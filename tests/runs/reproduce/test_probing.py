@@ -10,7 +10,7 @@ import pytest
 
 from osbert.analysis.figures import Figure
 from osbert.runs.analyse.run import ModelAnalysis
-from osbert.runs.reproduce import probing
+from osbert.runs.reproduce import analysed, probing
 from osbert.runs.reproduce.request import TableRequest
 from osbert.runs.reproduce.scale import TableScale
 from refusals import refusal
@@ -36,7 +36,7 @@ def test_the_order_of_layers_is_beside_that_of_the_paper(tmp_path: Path, monkeyp
     def analyse(model: Path, *, out: Path, **_: object) -> ModelAnalysis:
         return ModelAnalysis(folder=out, figures=found, notes=["two trees of 9 read"])
 
-    monkeypatch.setattr(probing, "analyse", analyse)
+    monkeypatch.setattr(analysed, "analyse", analyse)
     plan = TableRequest(name="probing", data=tmp_path, out=tmp_path / "out", model=tmp_path / "m", recipe="cpu").plan()
     plan.out.mkdir()
     plan.run()
