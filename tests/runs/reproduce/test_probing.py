@@ -32,6 +32,7 @@ def figures(name: str, centre: float, accuracies: list[float]) -> list[Figure]:
 
 def test_the_order_of_layers_is_beside_that_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"tags": figures("tags", 1.0, [0.5, 0.9, 0.8]), "arcs": figures("arcs", 2.0, [0.3, 0.4, 0.7]), "heads": []}
+    found["structure"] = figures("tree_arcs", 2.0, [0.2, 0.6])
 
     def analyse(model: Path, *, out: Path, **_: object) -> ModelAnalysis:
         return ModelAnalysis(folder=out, figures=found, notes=["two trees of 9 read"])
@@ -43,7 +44,8 @@ def test_the_order_of_layers_is_beside_that_of_the_paper(tmp_path: Path, monkeyp
     assert isinstance(plan, probing.ProbingPlan)
     lines = plan.text.splitlines()
     [row] = [line.split() for line in lines if line.startswith("relations")]
-    assert row == ["relations", "30.0%", "70.0%", "2", "10.0%", "20.0%", "2.00", "1.00", "50"]
+    assert row == ["relations", "30.0%", "70.0%", "2", "10.0%", "20.0%", "-", "2.00", "1.00", "50"]
+    assert any(line.startswith("trees") and "60.0%" in line for line in lines)
     assert any("centre of gravity" in line and "is as in the paper" in line for line in lines)
     assert any("expected layer the order here is not as in the paper: relations, part" in line for line in lines)
     written = json.loads((tmp_path / "out" / "results.json").read_text())

@@ -10,25 +10,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from osbert.analysis.figures import Figure, named
-from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM
+from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, UNIFORM
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.analyse.run import ModelAnalysis
 from osbert.runs.reproduce.analysed import AnalysisPlan, PaperComparison
 from osbert.terminal import in_columns
 
-TASKS = {"tags": "part of speech", "chunks": "chunks", "arcs": "relations", "mentions": "coreference"}
-"""The analyses, by what is probed, in the order of the paper's abstract; chunks are no task of the paper."""
+TASKS = {
+    "tags": ("part of speech", "tags"),
+    "chunks": ("chunks", "chunks"),
+    "structure": ("trees", "tree_arcs"),
+    "arcs": ("relations", "arcs"),
+    "mentions": ("coreference", "mentions"),
+}
+"""Of each analysis what it probes and the name of its figures. Chunks and whole trees are no tasks of the paper."""
 ORDER = ("part of speech", "relations", "coreference")
 CLAIM = (
     "The paper (abstract): part of speech comes first, then parsing, named entities, semantic roles, and coreference "
     "last. Its probes are not linear, and its data are OntoNotes: its figures do not compare with these."
 )
 CAUTION = (
-    "A mix looks at the layers that a linear probe needs together; what two layers hold alike may lie in either. The "
-    "expected layer counts at which layer the mix of all layers up to it gains."
+    "Accuracies are the best layer's: of words, of pairs of words, of trees the arcs that the structural probe finds. "
+    "Bits: of a label, or a distance in a tree, by the shortest online code of a layer, and by a uniform one. The "
+    "centre is that of a mix of all layers; what two layers hold alike may lie in either. The expected layer counts "
+    "at which layers a mix of those up to each gains."
 )
-HEAD = ("task", "embeddings", "best", "at layer", "control task", "random encoder", "centre", "expected layer", "n")
+HEAD = (
+    "task", "embeddings", "best", "at layer", "control task", "random encoder", "bits", "centre", "expected layer", "n",
+)  # fmt: skip
 
 
 class ProbingPlan(AnalysisPlan):
@@ -40,7 +50,9 @@ class ProbingPlan(AnalysisPlan):
 
     def compared(self, found: ModelAnalysis) -> PaperComparison | None:
         """Return the table of tasks, the accuracy by layer, and whether the tasks come in the order of the paper."""
-        results = {task: summary(figures, name) for name, task in TASKS.items() if (figures := found.figures.get(name))}
+        results = {
+            task: summary(figures, name) for kind, (task, name) in TASKS.items() if (figures := found.figures.get(kind))
+        }
         if not results:
             return None
         rows = [_row(task, one) for task, one in results.items()]
@@ -59,13 +71,16 @@ class ProbingPlan(AnalysisPlan):
 
 
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
-    """Return what the figures of an analysis say of all layers."""
-    layers = named(figures, name)
+    """Return what the figures of an analysis say of all layers: `name` is that of a layer's accuracy."""
+    layers, bits = named(figures, name), named(figures, f"{name}_bits")
     best = max(layers, key=lambda one: one.value)
     [centre] = named(figures, f"{name}_centre")
     expected = named(figures, f"{name}_expected_layer")
     return {
         "accuracy": [one.value for one in layers],
+        "selectivity": [one.value for one in named(figures, f"{name}_selectivity")],
+        "bits": [one.value for one in bits],
+        "uniform_bits": bits[0].baselines[UNIFORM] if bits else None,
         "best": best.record(),
         "centre": centre.value,
         "expected_layer": expected[0].value if expected else None,
@@ -85,7 +100,7 @@ def order_sentences(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 def _row(task: str, found: Mapping[str, Any]) -> list[str]:
     best = Figure.of(found["best"])
-    expected = found["expected_layer"]
+    expected, bits, even = found["expected_layer"], found["bits"], found["uniform_bits"]
     return [
         task,
         f"{best.baselines[EMBEDDINGS]:.1%}",
@@ -93,6 +108,7 @@ def _row(task: str, found: Mapping[str, Any]) -> list[str]:
         str(best.where["layer"]),
         f"{best.baselines[CONTROL]:.1%}",
         f"{best.baselines[RANDOM]:.1%}",
+        f"{min(bits):.2f} of {even:.2f}" if bits else "-",
         f"{found['centre']:.2f}",
         "-" if expected is None else f"{expected:.2f}",
         f"{best.n:,}",
