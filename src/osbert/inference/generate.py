@@ -1,4 +1,4 @@
-"""Texts -> what a left-to-right model writes after them."""
+"""Texts -> what a model writes after them, or from them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from osbert.data.example import Example
+from osbert.data.modes import Prediction, source_of, with_target
+from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Learner
@@ -30,12 +32,12 @@ PARTIAL = "\ufffd"
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a model wrote after a text.
+    """What a model wrote after a text, or from it.
 
-    `text`: what was written; where a space belongs between it and the given text, it begins with one. `pieces`: how
-    many it is made of. `log_probability`: of them all, and of the end if it was written, in nats. `ended`: "end", the
-    model ended the text; "most": it wrote as many pieces as it was allowed to. `truncated`: pieces of the beginning of
-    the given text that were not read.
+    `text`: what was written; where a space belongs between it and a text that it goes on with, it begins with one.
+    `pieces`: how many it is made of. `log_probability`: of them all, and of the end if it was written, in nats.
+    `ended`: "end", the model ended the text; "most": it wrote as many pieces as it was allowed to. `truncated`: pieces
+    of the given text that were not read: of its beginning where the model goes on with it, else of its end.
     """
 
     text: str
@@ -62,13 +64,17 @@ class PieceWriter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TextWriter:
-    """A model that goes on with texts; `pieces`: how many it has scores for."""
+    """A model that goes on with texts, or writes another text from each; `pieces`: how many it has scores for.
+
+    `writes`: how it writes from a source, None where it goes on with texts (data/modes.py).
+    """
 
     learner: Learner
     decoder: CachedDecoder
     pieces: int
     tokenizer: AnyTokenizer
     options: GenerationOptions
+    writes: Prediction | None = None
 
     @classmethod
     def of(cls, engine: PieceWriter, options: GenerationOptions) -> TextWriter:
@@ -78,22 +84,29 @@ class TextWriter:
         decoder = None if head is None else backbone.decoder(head)
         if head is None or decoder is None:
             raise UserError(
-                "The model does not write texts: that needs one that was pretrained left to right, with its language "
-                'head (objectives = ["left_to_right"], or a GPT-2 folder).',
+                "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
+                'with its language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder).',
                 code="unsupported-model",
             )
         length = backbone.architecture.length
         options = options.fitting(length)
-        if options.most >= length - len(engine.tokenizer.form.before):
+        form = engine.tokenizer.form
+        if options.most >= length - len(form.before) - (len(form.between) if head.writes else 0):
             raise UserError(
                 f"most is {options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
-        pieces = len(head.pieces)
-        return cls(learner=engine.learner, decoder=decoder, pieces=pieces, tokenizer=engine.tokenizer, options=options)
+        return cls(
+            learner=engine.learner,
+            decoder=decoder,
+            pieces=len(head.pieces),
+            tokenizer=engine.tokenizer,
+            options=options,
+            writes=head.writes,
+        )
 
     def unread(self, text: str) -> int:
-        """Return how many pieces of a text's beginning are not read, since no room would be left to write."""
+        """Return how many pieces of a text are not read, since no room would be left to write."""
         return self._prompt(text).truncated
 
     def texts(self, texts: Sequence[str]) -> list[Generation]:
@@ -157,7 +170,15 @@ class TextWriter:
         return prompts
 
     def _prompt(self, text: str) -> Example:
-        """Return a text as a sequence without an end; of a long one the last pieces that leave room for the answer."""
+        """Return a text as a sequence without an end; of a long one the last pieces that leave room for the answer.
+
+        Where the model writes from a source, the first ones, and with the [MASK] behind it that the model reads.
+        """
+        if self.writes:
+            packer = Packer(tokenizer=self.tokenizer, length=self.learner.backbone.architecture.length)
+            source = source_of(self.tokenizer.encode(text), packer, most=self.options.most)
+            asked = np.array([self.tokenizer.mask], np.int32)
+            return source if self.writes == "shifted" else with_target(source, asked, packer, closed=False)
         form = self.tokenizer.form
         before = form.before or (() if text else form.between[:1])
         ids = self.tokenizer.encode(text)
@@ -204,7 +225,9 @@ class TextWriter:
         )
 
     def _text(self, prompt: Example, pieces: Sequence[int]) -> str:
-        """Return pieces as text: what they add to that of the prompt's last pieces."""
+        """Return pieces as text: what they add to that of the prompt's last pieces where the model goes on with it."""
+        if self.writes:
+            return self.tokenizer.decode(pieces)
         before = prompt.ids[~prompt.special].tolist()[-8:]
         return self.tokenizer.decode([*before, *pieces])[len(self.tokenizer.decode(before)) :]
 
