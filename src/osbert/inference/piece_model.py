@@ -12,8 +12,9 @@ from osbert import recipe
 from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.evaluation.writing import Generation
 from osbert.inference.fill import MASK, MaskFill, fill, masked
-from osbert.inference.generate import Generation, TextWriter
+from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import samples, windows
 from osbert.models.contract import Learner
