@@ -92,3 +92,9 @@ def with_target(source: Example, ids: Integers, packer: Packer, *, closed: bool 
         order=orders(segments, np.array([len(segments)])),
         truncated=source.truncated + len(ids) - len(kept),
     )
+
+
+def with_mask(source: Example, packer: Packer) -> Example:
+    """Return a source with the [MASK] behind it at which the first piece of its target is predicted."""
+    asked = with_target(source, np.array([packer.tokenizer.mask]), packer, closed=False)
+    return replace(asked, special=np.append(source.special, True), words=np.append(source.words, False))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.data.modes import Prediction, source_of, with_target
+from osbert.data.modes import Prediction, source_of, with_mask, with_target
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
@@ -51,7 +51,7 @@ def sources(*lengths: int) -> list[Example]:
 def prompts(writes: Prediction, given: Sequence[Example]) -> list[Example]:
     if writes == "shifted":
         return list(given)
-    return [with_target(source, np.array([MASK]), PACKER, closed=False) for source in given]
+    return [with_mask(source, PACKER) for source in given]
 
 
 def scores(decoder: LeftToRightDecoder, writes: Prediction, source: Example, pieces: Sequence[int]) -> Tensor:
