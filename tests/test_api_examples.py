@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand, each in a folder of its own; so do those of two pages of docs/."""
+"""The examples in docstrings run as they stand, each in a folder of its own; so do those of three pages of docs/."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
 
 @pytest.mark.parametrize(("page", "least"), [("python.md", 30), ("reranking.md", 5), ("read-your-model.md", 10)])
 def test_the_examples_of_a_page_run(
-    page: str, least: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, least: int, needed: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs(page, "sklearn")
+    needs(page, needed)
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("```", "")
     example = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}", 0)
     assert len(example.examples) > least
