@@ -11,9 +11,7 @@ import osbert
 
 def marked(text: str, entities: Iterable[Mapping[str, Any]]) -> str:
     """Return a text with its entities in brackets: "[Ada Lovelace PER] wrote it"."""
-    for entity in sorted(
-        entities, key=lambda one: -one["start"]
-    ):
+    for entity in sorted(entities, key=lambda one: -one["start"]):
         start, end = entity["start"], entity["end"]
         text = f"{text[:start]}[{text[start:end]} {entity['type']}]{text[end:]}"
     return text
