@@ -21,6 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
+from osbert.evaluation.writing import written_for
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
@@ -261,7 +262,9 @@ class Engine(PieceModel):
         outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
-    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
+        if task.form == "text":
+            return written_for(self.learner, task, self.tokenizer, examples)
         found = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in found):
             raise UserError(

@@ -10,9 +10,10 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
-from osbert.evaluation.writing import Generation, PromptWriter
+from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.file_tokenizer import AnyTokenizer
 

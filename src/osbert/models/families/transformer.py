@@ -137,8 +137,13 @@ class Transformer(Backbone):
             yield block.weights(hidden, layout)
 
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
-        """Return what writes texts where no state depends on a later token, and keys not on a distance."""
-        if not isinstance(head, MaskedLanguageHead) or not self.architecture.causal or self.embeddings.distances:
+        """Return what writes texts where no state depends on a later token, and keys not on a distance.
+
+        A head of the form text has prompts with an order, so that its model need not look left by itself.
+        """
+        if not isinstance(head, MaskedLanguageHead) or self.embeddings.distances or self.recurrent is not None:
+            return None
+        if not self.architecture.causal and head.form != "text":
             return None
         return LeftToRightDecoder(self, head)
 
