@@ -20,9 +20,10 @@ from osbert.training.interruption import sigterm_as_exit
 
 if TYPE_CHECKING:
     from osbert.runs.reproduce.plan import TablePlan
+    from osbert.runs.reproduce.probing import ProbingPlan
 
 Reproduced = Literal[
-    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families"
+    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "probing"
 ]
 
 
@@ -61,7 +62,8 @@ def reproduce(
         table1: GLUE. table2: SQuAD 1.1, also as an ensemble of all seeds. table3: SQuAD 2.0. table4: SWAG. table5: MLM
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking. figure5: MNLI by steps of pretraining, masked and
-        left-to-right. families: recipes of several families, each pretrained for the same --minutes.
+        left-to-right. families: recipes of several families, each pretrained for the same --minutes. probing:
+        in which layers of --model linear probes read what, by all that `osbert analyse` makes of the data.
     settings
         Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. By default a model
         that is given is fine-tuned as in the paper, one that is pretrained here for three epochs at 5e-4.
@@ -96,12 +98,15 @@ def reproduce(
     return {"folder": out, "results": read_json(out / "results.json")}
 
 
-def write_report(plan: TablePlan) -> str:
-    """Write what a table, a figure or a comparison of families has found; return it as text."""
+def write_report(plan: TablePlan | ProbingPlan) -> str:
+    """Write what a table, a figure or a comparison of families has found; return it as text, which probes have."""
     from osbert.runs.reproduce.families import write_families_report
     from osbert.runs.reproduce.figure import write_figure_report
+    from osbert.runs.reproduce.plan import TablePlan
     from osbert.runs.reproduce.report import write_table_report
 
+    if not isinstance(plan, TablePlan):
+        return plan.text
     special = {"figure5": write_figure_report, "families": write_families_report}
     return special.get(plan.table.name, write_table_report)(plan)
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.reproduce import tables
 from osbert.runs.reproduce.choices import at_steps, chosen
 from osbert.runs.reproduce.encoders import choose
 from osbert.runs.reproduce.plan import TablePlan
-from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.probing import NAME, ProbingPlan
+from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.runs.reproduce.settings import split_settings, table_schemas
 
 
@@ -30,9 +32,11 @@ class TableRequest:
     """The words of the command line with settings of pretraining and fine-tuning."""
     opening: Opening = CAREFUL
 
-    def plan(self) -> TablePlan:
+    def plan(self) -> TablePlan | ProbingPlan:
         """Return the plan. Raises UserError at options and settings that there are not, or that contradict."""
         self.scale.check()
+        if self.name == NAME:
+            return self._probing()
         table = chosen(tables.read_table(self.name), self.scale, self.recipe)
         schemas = table_schemas(table, self.recipe, self.settings, self.opening)
         pretraining, finetuning = split_settings(self.settings, schemas)
@@ -50,3 +54,14 @@ class TableRequest:
             finetuning=finetuning,
             opening=self.opening,
         )
+
+    def _probing(self) -> ProbingPlan:
+        """Return the plan of probes, which train themselves alone. Raises UserError at options of other tables."""
+        if self.settings or self.corpus or self.scale != TableScale() or self.recipe != RECIPE:
+            raise UserError(
+                f"{NAME} probes a model that is there: it has --model, --data and --out alone.",
+                code="options-exclude-each-other",
+            )
+        if self.model is None:
+            raise UserError(f"{NAME} probes a model. Give one: --model FOLDER.", code="missing-option")
+        return ProbingPlan(model=self.model, data=self.data, out=self.out, opening=self.opening)
