@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +15,9 @@ from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, write
 from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.form import Form
 
@@ -28,25 +29,13 @@ PARTIAL = "\ufffd"
 """What stands for the bytes of a character that is not whole."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """What a model wrote after a text, or from it.
-
-    `text`: what was written; where a space belongs between it and the given text, it begins with one. `pieces`: how
-    many it is made of. `log_probability`: of them all, and of the end if it was written, in nats. `ended`: "end", the
-    model ended the text; "most": it wrote as many pieces as it was allowed to. `truncated`: pieces of the given text
-    that were not read: of its beginning where the model goes on with it, else of its end.
-    """
-
-    text: str
-    pieces: int
-    log_probability: float
-    ended: Literal["end", "most"]
-    truncated: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
+def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
+    """Return what a model writes after each prompt for a task of the form text, in the order given."""
+    head = learner.heads[task.name]
+    assert isinstance(head, MaskedLanguageHead)
+    writer = PromptWriter.of(learner, head, tokenizer, task.writing)
+    assert writer is not None  # else the task would have refused the model
+    return writer.written(prompts)
 
 
 @dataclass(frozen=True, kw_only=True)

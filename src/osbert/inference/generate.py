@@ -12,9 +12,10 @@ from osbert.data.example import Example
 from osbert.data.modes import Prediction, source_of, with_mask
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.evaluation.writing import Generation, PromptWriter
+from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.file_tokenizer import AnyTokenizer
 

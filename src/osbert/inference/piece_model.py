@@ -12,13 +12,13 @@ from osbert import recipe
 from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.evaluation.writing import Generation
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -146,15 +146,16 @@ class Transformer(Backbone):
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
         """Return what writes texts where no state depends on a later token, and keys not on a distance.
 
-        A model that has learnt to write from a source reads it as a prompt whose tokens see each other.
+        A model that has learnt to write from a source reads it as a prompt whose tokens see each other. A head of the
+        form text has prompts with an order, so that its model need not look left by itself.
         """
-        if not isinstance(head, MaskedLanguageHead) or self.recurrent is not None or self.embeddings.distances:
+        if not isinstance(head, MaskedLanguageHead) or self.embeddings.distances or self.recurrent is not None:
             return None
         if head.writes == "masked":
             return MaskedStepDecoder(self, head, segment=TARGET)
         if head.writes == "shifted":
             return LeftToRightDecoder(self, head, segment=TARGET)
-        return LeftToRightDecoder(self, head) if self.architecture.causal else None
+        return LeftToRightDecoder(self, head) if self.architecture.causal or head.form == "text" else None
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""

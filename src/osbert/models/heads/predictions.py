@@ -32,7 +32,7 @@ class MaskedLanguageHead(Head):
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
-    form = "mlm"
+    form: Form = "mlm"
     sparse = True
     bias: Tensor
 
