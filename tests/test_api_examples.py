@@ -61,7 +61,7 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
         run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
 
 
-@pytest.mark.parametrize(("page", "least"), [("python.md", 30), ("reranking.md", 5)])
+@pytest.mark.parametrize(("page", "least"), [("python.md", 30), ("reranking.md", 5), ("read-your-model.md", 10)])
 def test_the_examples_of_a_page_run(
     page: str, least: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ class LayerProbes(Analysis):
     """The states of some items in all layers, and linear probes of them. A subclass says what the items are."""
 
     needs_attention = False
+    least = f"{LEAST} items to learn from and {LEAST} to score, of two labels or more"
     name: ClassVar[str]
     """Of its figures."""
     says: ClassVar[str]

@@ -70,6 +70,20 @@ def test_a_left_to_right_model_is_compared_with_what_it_can_see() -> None:
         assert one.value == pytest.approx(one.baselines["uniform"])
 
 
+def test_a_local_layer_is_compared_with_its_window_and_a_global_one_with_all() -> None:
+    sizes = SIZES.changed(layers=2, window=1, global_every=2)
+    analysis = Heads(sizes, seed=0)
+    layers = [uniform(9, causal=False), uniform(9, causal=False, window=1)]
+    analysis.add(TextPass(number=0, marks=marks(9), states=(), attention=layers))
+    for one in analysis.figures():
+        assert one.value == pytest.approx(one.baselines["uniform"]), one
+    entropies = {one.where["layer"]: one.value for one in analysis.figures() if one.name == "layer_entropy"}
+    assert entropies[2] == pytest.approx((7 * math.log(3) + 2 * math.log(2)) / 9) and entropies[1] == pytest.approx(
+        math.log(9)
+    )
+    assert "narrowest in layer 2" in Heads.section(analysis.figures()).html()
+
+
 def analysed(texts: list[tuple[Tensor, TokenMarks]], sizes: Sizes = SIZES) -> list[Figure]:
     analysis = Heads(sizes, seed=3)
     for number, (weights, which) in enumerate(texts):

@@ -173,6 +173,29 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
         osbert.analyse(runs["encoder"], data=folder, out=out, **SETTINGS)
 
 
+def test_an_analysis_of_another_model_or_of_other_settings_is_not_replaced(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings = {**SETTINGS, "texts": 5}
+    first = osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **settings)
+    with refusal("output-holds-something-else", out, "texts"):
+        osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **SETTINGS)
+    with refusal("output-holds-something-else", out, "model"):
+        osbert.analyse(runs["classifier"], data=folder / "texts.txt", out=out, **settings)
+    assert osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **settings).figures == first.figures
+
+
+def test_what_makes_figures_doubtful_is_noted(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_text("\n\n".join(["the zzz yyy qqq", "a film", "a play"] * 4))
+    found = osbert.analyse(runs["encoder"], data=tmp_path / "odd.txt", out=tmp_path / "out", **SETTINGS)
+    assert any("38%" in note for note in found.notes) and any("9 texts" in note for note in found.notes)
+    assert any(note.startswith("geometry:") and "20 texts" in note for note in found.notes)
+    (tmp_path / "same.conllu").write_text(tree(0, 1, 1, 3) * 200)  # words of one tag alone
+    found = osbert.analyse(runs["encoder"], data=tmp_path / "same.conllu", out=tmp_path / "tags", **SETTINGS)
+    assert any(note.startswith("tags:") and "two labels" in note for note in found.notes)
+
+
 def test_few_texts_are_reported_without_what_they_are_too_few_for(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,7 +58,7 @@ class Erasure(Experiment):
 
     reads = "trees"
     needs_attention = False
-    place = 48
+    place = 15
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:

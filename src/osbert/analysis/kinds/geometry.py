@@ -28,6 +28,7 @@ class Geometry(Analysis):
     """The states of one token of each text, in all layers."""
 
     needs_attention = False
+    least = f"{LEAST} texts"
     place = 50
 
     def __init__(self, sizes: Sizes, seed: int) -> None:

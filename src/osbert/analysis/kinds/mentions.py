@@ -33,7 +33,7 @@ class Mentions(Experiment):
 
     reads = "coreference"
     needs_attention = False
-    place = 8
+    place = 14
 
     def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
         """Read each text once, and train a probe on some of the pairs of each layer."""

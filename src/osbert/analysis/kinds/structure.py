@@ -92,7 +92,7 @@ class Structure(Analysis):
 
     reads = "trees"
     needs_attention = False
-    place = 7
+    place = 13
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with no tree."""

@@ -15,7 +15,7 @@ from osbert.data.batch import Batch
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
 from osbert.models.generation.left_to_right import LeftToRightDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -135,6 +135,12 @@ class Transformer(Backbone):
         layouts = self.layouts(self.layout(batch))
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.weights(hidden, layout)
+
+    def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
+        """Yield what the heads of each layer make of the tokens. Call it in evaluation mode."""
+        layouts = self.layouts(self.layout(batch))
+        for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
+            yield block.head_vectors(hidden, layout)
 
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
         """Return what writes texts where no state depends on a later token, and keys not on a distance."""

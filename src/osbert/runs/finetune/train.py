@@ -145,6 +145,8 @@ def complete(
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
     finetuning_report(run, name=plan.name)
+    if run.map and (found := run.data_map):
+        watch(Notice(run.map.write(found)))
     for one, intervals in zip(run.outcomes, run.intervals, strict=True):
         close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, ended)
     if folders:
