@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.modes import Prediction, source_of, with_mask
+from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
@@ -39,7 +39,7 @@ class TextWriter:
     """
 
     writer: PromptWriter
-    writes: Prediction | None = None
+    writes: Writing | None = None
 
     @classmethod
     def of(cls, engine: PieceWriter, options: GenerationOptions) -> TextWriter:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
+from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.generation.settings import GenerationOptions
@@ -295,8 +296,8 @@ class Task(Edges, Objective):
 
     # The model: records to sequences, outputs to predictions.
 
-    def for_model(self, sizes: Sizes) -> Self:
-        """Return the task with what its sequences owe to a model's settings, before it is first laid out."""
+    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
+        """Return the task with what its sequences owe to a model's settings and pretraining, before it is laid out."""
         return self
 
     @property
