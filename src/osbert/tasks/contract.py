@@ -304,6 +304,10 @@ class Task(Edges, Objective):
         """Return how texts are written, for a task of the form text."""
         raise NotImplementedError
 
+    def writing_by(self, options: GenerationOptions) -> Self:
+        """Return the task with other options of writing, those of drawing aside, for a task of the form text."""
+        raise NotImplementedError
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a record, at least one, with targets under the task's name if the label is known.
 
