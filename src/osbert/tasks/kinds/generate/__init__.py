@@ -160,6 +160,11 @@ class Generate(TableTask):
             no_repeat=self.no_repeat,
         )
 
+    def writing_by(self, options: GenerationOptions) -> Self:
+        """Return the task with other options of writing; what is drawn is no setting of it."""
+        names = ("most", "least", "beams", "length_penalty", "no_repeat")
+        return dataclasses.replace(self, **{name: getattr(options, name) for name in names})
+
     @property
     def criterion(self) -> str:
         """Return the score by which the best epoch is kept."""
