@@ -30,6 +30,7 @@ osbert.find_duplicates
 osbert.find_topics
 osbert.finetune
 osbert.finetune_glue
+osbert.generate
 osbert.load
 osbert.predict
 osbert.pretrain

@@ -96,3 +96,24 @@ def test_the_command_prints_texts_and_what_is_not_read(
     assert len(printed.out.splitlines()) == 2
     done = told(capsys, "generate", folder, "the good", "--most", "5", "--json")
     assert json.loads(done.output)["generations"][0]["pieces"] == 5
+
+
+def test_a_file_is_gone_on_with_row_by_row(
+    folder: Path, model: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["the good", "a fine film", "the film " * 20, "bad"]
+    (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"{text},{place}\n" for place, text in enumerate(texts)))
+    options = {"most": 8, "sample": True, "seed": 3}
+    tally = osbert.generate(folder, tmp_path / "in.csv", out=tmp_path / "out.jsonl", **options)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    together = model.generate(
+        [text.strip() for text in texts], **options
+    )  # the rows' numbers draw, whatever the window
+    assert [row["generated"] for row in rows] == [one.text for one in together]
+    assert (tally.rows, tally.cut, rows[2]["id"]) == (4, 1, "2")
+    writing = GenerationOptions(most=8, sample=True, seed=3)
+    generate(folder, file=tmp_path / "in.csv", out=tmp_path / "out.csv", options=writing)
+    assert "4 rows" in capsys.readouterr().out
+    for wrong in ({}, {"file": tmp_path / "in.csv"}, {"out": tmp_path / "x.csv"}):
+        with refusal("missing-option"):
+            generate(folder, **wrong)  # type: ignore[arg-type]

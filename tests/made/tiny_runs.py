@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from osbert import recipe
+from osbert.data.modes import Writing
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -45,9 +46,18 @@ TASKS: dict[str, Task] = {
 
 
 def write_run(
-    folder: Path, task: Task | None, *, masks: bool = False, words: Sequence[str] = WORDS, **more: Any
+    folder: Path,
+    task: Task | None,
+    *,
+    masks: bool = False,
+    words: Sequence[str] = WORDS,
+    writes: Writing | None = None,
+    **more: Any,
 ) -> Path:
-    """Write a model with random weights as a run folder; `more`: other sizes than one layer of 16."""
+    """Write a model with random weights as a run folder; `more`: other sizes than one layer of 16.
+
+    `masks`: with a head for masked pieces, which `writes` in one way or none.
+    """
     tokenizer = Tokenizer([*SPECIALS, *words])
     sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": LENGTH, **more}
     with torch.random.fork_rng(devices=[]):
@@ -55,7 +65,7 @@ def write_run(
         backbone = Architecture(vocabulary=len(tokenizer), **sizes).build()
         heads = {task.name: task.head(backbone)} if task else {}
         if masks:
-            heads = {"mlm": MaskedLanguageHead(backbone)}
+            heads = {"mlm": MaskedLanguageHead(backbone, writes=writes)}
         for parameter in [one for head in heads.values() for one in head.parameters()]:
             torch.nn.init.normal_(parameter, std=0.5)  # answers that differ
     write_model(Learner(backbone, heads), folder, **(task.published() if task else {}))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import osbert
+from osbert.commands.generate import generate
 from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
@@ -177,3 +178,19 @@ GPT2: dict[str, Any] = {
     "scaled_outputs": True,
     "direction": "left_to_right",
 }
+
+
+def test_a_run_is_a_model_that_writes(run: FinetuneRun, capsys: pytest.CaptureFixture[str]) -> None:
+    model, texts = run.model, ["good film", "film bad"]
+    said = [one.value for one in run.predict(texts)]
+    assert [one.text.strip() for one in model.generate(texts)] == said
+    assert "".join(model.stream(texts[0])).strip() == said[0]
+    assert model.generate(texts, most=1)[0].pieces == 1 and model.generate(texts, sample=True, seed=3)
+    generate(run.folder, *texts)
+    assert capsys.readouterr().out.splitlines() == said
+    generate(run.folder, texts[0])
+    assert capsys.readouterr().out == f"{said[0]}\n"
+    with refusal("invalid-value", "22"):
+        model.generate(texts, most=22)
+    with refusal("wrong-number-of-texts", "texts[0]"):
+        model.generate([("good", "film")])

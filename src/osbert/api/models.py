@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.explain import ExplanationTally
+    from osbert.runs.generate import GenerationTally
     from osbert.runs.predict.run import PredictionTally
     from osbert.runs.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
@@ -243,6 +244,30 @@ def score(
     chosen = recipe.settings(ScoringKeywords, options)
     folder = locate(model, watch=watch).path
     return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
+
+
+def generate(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> GenerationTally:
+    """Write the rows of a file with what a model writes for each text into the file `out`; return counts.
+
+    `out`: .csv, .tsv or .jsonl. `options`: those of `osbert generate`, such as beams=4, most=60 and the column to read;
+    trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
+    (osbert.runs.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
+    every row that cannot be used.
+
+    >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
+    >>> counts.pieces == 3 * counts.rows, Path("written.csv").read_text().splitlines()[0].count("generated")
+    (True, 1)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.embed.settings import TextFile
+    from osbert.runs.generate import GenerationKeywords, generate_file
+
+    chosen = recipe.settings(GenerationKeywords, options)
+    folder = locate(model, watch=watch).path
+    return generate_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
 
 
 def training_rows(

@@ -1,12 +1,14 @@
-"""osbert generate: what a model writes after a text, or from it."""
+"""osbert generate: what a model writes after a text, or for one."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 
 from cyclopts import Parameter
 
+from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.output import Result, for_people
 from osbert.commands.printing import print_notices
@@ -14,6 +16,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GenerationOptions
 from osbert.runs.contract import Notice, report_remarks
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import counted
 
 
@@ -21,44 +24,66 @@ def generate(
     model: ModelFolder,
     /,
     *texts: str,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    out: Path | None = None,
     options: Annotated[GenerationOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it; or write another text from each.
+    """Go on with texts: print each with what the model writes after it. Other models write a text for each.
 
-    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder; or to write
-    from a source, as by unilm-small: then what it writes is printed alone. Of one text the pieces are printed while
-    they are written; with beams nothing is certain before the end.
+    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder. Texts for texts
+    are written by unified models, as by unilm-small, and by runs of osbert finetune generate, whose own settings count
+    where none are given. Of one text the pieces are printed while they are written; with beams nothing is certain
+    before the end.
 
     Parameters
     ----------
     model
-        The folder of a pretrained model, or its name on the hub.
+        The folder of a model that writes, or its name on the hub.
     texts
         The texts, each in quotes; write -- before one that begins with a hyphen.
+    file
+        A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
+    out
+        With --file: the .csv, .tsv or .jsonl file to write, the rows with what was written for each.
     """
     from osbert.inference.engine import load
     from osbert.inference.generate import TextWriter
+    from osbert.runs.embed.settings import TextFile
+    from osbert.runs.generate import GenerationKeywords, generate_file
 
-    if not texts:
-        raise UserError('Give a text, as in osbert generate MODEL "It was a".', code="missing-option")
-    options = options or GenerationOptions()
+    if bool(texts) == (file is not None) or (file is None) != (out is None):
+        raise UserError(
+            'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.',
+            code="missing-option",
+        )
+    options, reading = options or GenerationOptions(), reading or EmbeddedOptions()
     options.require_possible()
-    engine = load(model, opening=opening)
+    if file and out:
+        given = GenerationKeywords(writing=options, file=reading, opening=opening)
+        with showing_progress("rows") as watch:
+            tally = generate_file(model, TextFile(file, reading), out=out, options=given, watch=watch)
+        print(*tally.lines(), sep="\n")
+        return tally
+    engine = load(model, device=reading.device, opening=opening)
     notices = print_notices(sys.stderr)
     report_remarks(engine, notices)
     writer = TextWriter.of(engine, options)
-    for text in texts:
-        if unread := writer.unread(text):
-            part = "end" if writer.writes else "beginning"
-            notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{text:.40}' not read"))
-    if len(texts) == 1 and for_people():
-        print("" if writer.writes else texts[0], end="", flush=True)
-        for part in writer.stream(texts[0]):
-            print(part, end="", flush=True)
+    samples = [(text,) for text in texts] if writer.goes_on or writer.reads == 1 else [texts]
+    for sample in samples:
+        if unread := writer.unread(*sample):
+            part = "beginning" if writer.goes_on else "end"
+            notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
+    begun = [sample[0] if writer.goes_on else "" for sample in samples]
+    if len(samples) == 1 and for_people():
+        print(begun[0], end="", flush=True)
+        for part in writer.stream(*samples[0]):
+            print(part if begun[0] else part.lstrip(), end="", flush=True)
+            begun[0] += part
         print()
         return None
-    found = writer.texts(texts)
-    for text, one in zip(texts, found, strict=True):
-        print(one.text if writer.writes else text + one.text)
+    found = writer.texts(samples)
+    for before, one in zip(begun, found, strict=True):
+        print(before + one.text if before else one.text.strip())
     return {"generations": [one.as_dict() for one in found]}

@@ -59,31 +59,42 @@ class PromptWriter:
         options = options.fitting(learner.backbone.architecture.length)
         return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
 
-    def written(self, prompts: Sequence[Example]) -> list[Generation]:
-        """Return what is written after each prompt, in the order given."""
+    def written(self, prompts: Sequence[Example], *, first: int = 0) -> list[Generation]:
+        """Return what is written after each prompt, in the order given; with `first` the seed draws for each."""
         found: dict[int, Generation] = {}
         for numbers in self._together(prompts):
-            for event in self._events([prompts[number] for number in numbers], numbers):
+            own = [first + number for number in numbers]
+            for event in self._events([prompts[number] for number in numbers], own):
                 if isinstance(event, WrittenRow):
                     number = numbers[event.row]
                     found[number] = self._finished(event, prompts[number])
         return [found[number] for number in range(len(prompts))]
 
+    def parts(self, prompts: Sequence[Example]) -> Iterator[tuple[int, str | Generation]]:
+        """Yield what is written after prompts while it is written, each part with its prompt's place in the list.
+
+        A part is yielded as soon as no later piece changes it; the whole follows the last part, as a Generation.
+        """
+        for numbers in self._together(prompts):
+            pieces: dict[int, list[int]] = {number: [] for number in numbers}
+            said = dict.fromkeys(numbers, 0)
+            for event in self._events([prompts[number] for number in numbers], numbers):
+                number = numbers[event.row]
+                if isinstance(event, WrittenPiece):
+                    pieces[number].append(event.piece)
+                else:
+                    pieces[number] = [*event.pieces]
+                whole = self._text(prompts[number], pieces[number])
+                if isinstance(event, WrittenRow) or not whole.endswith(PARTIAL):
+                    if len(whole) > said[number]:
+                        yield number, whole[said[number] :]
+                    said[number] = len(whole)
+                if isinstance(event, WrittenRow):
+                    yield number, self._finished(event, prompts[number])
+
     def stream(self, prompt: Example) -> Iterator[str]:
-        """Yield what is written after a prompt in parts, each as soon as no later piece changes it."""
-        pieces: list[int] = []
-        said = 0
-        for event in self._events([prompt], [0]):
-            if isinstance(event, WrittenPiece):
-                pieces.append(event.piece)
-            else:
-                pieces = list(event.pieces)
-            whole = self._text(prompt, pieces)
-            if isinstance(event, WrittenPiece) and whole.endswith(PARTIAL):
-                continue
-            if len(whole) > said:
-                yield whole[said:]
-            said = len(whole)
+        """Yield what is written after one prompt in parts, while it is written."""
+        return (part for _, part in self.parts([prompt]) if isinstance(part, str))
 
     def _events(self, prompts: Sequence[Example], numbers: Sequence[int]) -> Iterator[WrittenPiece | WrittenRow]:
         events = write(self.decoder, prompts, self.options, self._limits, numbers=numbers)

@@ -1,15 +1,15 @@
-"""Texts -> what a model writes after them, or from them."""
+"""Texts -> what a model writes after them, or for them where it has learnt to write from a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.modes import Prediction, source_of, with_mask
+from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
@@ -17,6 +17,7 @@ from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 
 
@@ -25,6 +26,8 @@ class PieceWriter(Protocol):
 
     pieces: MaskedLanguageHead | None
     tokenizer: AnyTokenizer
+    task: Task | None
+    packer: Packer
 
     @property
     def learner(self) -> Learner:
@@ -33,24 +36,39 @@ class PieceWriter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TextWriter:
-    """A model that goes on with texts, or writes another from each, by a `writer` that goes on with prompts.
+    """A model that writes for texts: `prompt` makes sequences of them, and `writer` goes on with these.
 
-    `writes`: how it writes from a source, None where it goes on with texts (data/modes.py).
+    `reads`: how many texts it reads together. `goes_on`: whether what it writes is the rest of a text.
     """
 
     writer: PromptWriter
-    writes: Prediction | None = None
+    prompt: Callable[[Sequence[str]], Example]
+    reads: int = 1
+    goes_on: bool = True
 
     @classmethod
     def of(cls, engine: PieceWriter, options: GenerationOptions) -> TextWriter:
-        """Return what writes with these options. Raises UserError where a model cannot, or an option cannot be."""
+        """Return what writes with these options; of a fine-tuned run, those that are left at a default are its own.
+
+        Raises UserError where a model does not write, or an option cannot be.
+        """
         options.require_possible()
+        task = engine.task
+        if task is not None and task.form == "text":
+            options = _over(task.writing, options)
+            own = engine.learner.heads[task.name]
+            assert isinstance(own, MaskedLanguageHead)
+            writer = PromptWriter.of(engine.learner, own, engine.tokenizer, options)
+            assert writer is not None  # else the task would have refused the model
+            prompt = _sources(task.writing_by(options), engine.packer)
+            return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
         head = engine.pieces
         writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
         if head is None or writer is None:
             raise UserError(
-                "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
-                'with its language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder).',
+                "The model does not write texts: that needs one that was pretrained left to right or unified, with its "
+                'language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder), or a run of osbert '
+                "finetune generate.",
                 code="unsupported-model",
             )
         length = engine.learner.backbone.architecture.length
@@ -60,47 +78,88 @@ class TextWriter:
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
-        return cls(writer=writer, writes=head.writes)
+        if head.writes:
+            packer = Packer(tokenizer=engine.tokenizer, length=length)
+            prompt = _unified_sources(packer, writer.options.most, head.writes)
+            return cls(writer=writer, prompt=prompt, goes_on=False)
+        return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
 
-    def unread(self, text: str) -> int:
-        """Return how many pieces of a text are not read, since no room would be left to write."""
-        return self._prompt(text).truncated
+    def unread(self, *texts: str) -> int:
+        """Return how many pieces of the texts that are read together are not read: no room would be left to write."""
+        return self.prompt(texts).truncated
 
-    def texts(self, texts: Sequence[str]) -> list[Generation]:
-        """Return what is written after each text, in the order given."""
-        return self.writer.written(self._prompts(texts))
+    def texts(self, samples: Sequence[Sequence[str]], *, first: int = 0) -> list[Generation]:
+        """Return what is written for each sample, the texts that are read together, in the order given.
 
-    def stream(self, text: str) -> Iterator[str]:
-        """Yield what is written after a text in parts, each as soon as no later piece changes it."""
-        [prompt] = self._prompts([text])
+        `first`: the number of the first one in all that is drawn with one seed.
+        """
+        return self.writer.written(self.prompts(samples), first=first)
+
+    def stream(self, *texts: str) -> Iterator[str]:
+        """Yield what is written for texts that are read together, in parts that no later piece changes."""
+        [prompt] = self.prompts([texts])
         return self.writer.stream(prompt)
 
-    def _prompts(self, texts: Sequence[str]) -> list[Example]:
-        problems = Problems(heading="These texts cannot be continued")
+    def prompts(self, samples: Sequence[Sequence[str]]) -> list[Example]:
+        """Return the sequences of samples. Raises UserError that names every sample that cannot be read."""
+        problems = Problems(heading="Nothing can be written for these texts")
         prompts = []
-        for place, text in enumerate(texts):
-            prompt = self._prompt(text)
+        for place, texts in enumerate(samples):
+            try:
+                prompt = self.prompt(texts)
+            except UserError as error:
+                problems.add(f"texts[{place}]: {error}", code=error.code)
+                continue
             if not len(prompt):
                 problems.add(f"texts[{place}] is empty, and no piece of the model begins a text.", code="empty-text")
             prompts.append(prompt)
         problems.stop_if_any()
         return prompts
 
-    def _prompt(self, text: str) -> Example:
-        """Return a text as a sequence without an end; of a long one the last pieces that leave room for the answer.
 
-        Where the model writes from a source, the first ones, and with the [MASK] behind it that the model reads.
-        """
-        writer = self.writer
-        if self.writes:
-            packer = Packer(tokenizer=writer.tokenizer, length=writer.learner.backbone.architecture.length)
-            source = source_of(writer.tokenizer.encode(text), packer, most=writer.options.most)
-            return source if self.writes == "shifted" else with_mask(source, packer)
-        form = writer.tokenizer.form
+def _over(own: GenerationOptions, given: GenerationOptions) -> GenerationOptions:
+    """Return a run's own options with those that are given, which are the ones that are not at their defaults.
+
+    >>> _over(GenerationOptions(most=20, beams=4), GenerationOptions(most=9)).beams
+    4
+    """
+    fresh = GenerationOptions()
+    said = {one.name: getattr(given, one.name) for one in fields(given)}
+    said = {name: value for name, value in said.items() if value != getattr(fresh, name)}
+    merged = replace(replace(own, beams=1, length_penalty=0.0) if given.sample else own, **said)
+    merged.require_possible()
+    return merged
+
+
+def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out the texts of a source as a task does."""
+
+    def prompt(texts: Sequence[str]) -> Example:
+        [example] = task.encode(task.record_of(texts), packer)
+        return example
+
+    return prompt
+
+
+def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as a source of mode sequence_to_sequence, with room for `most` pieces behind it."""
+
+    def prompt(texts: Sequence[str]) -> Example:
+        source = source_of(packer.tokenizer.encode(_single(texts)), packer, most=most)
+        return with_mask(source, packer) if writes == "masked" else source
+
+    return prompt
+
+
+def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as a sequence without an end; of a long one the last pieces, of `length` tokens."""
+    form = tokenizer.form
+
+    def prompt(texts: Sequence[str]) -> Example:
+        text = _single(texts)
         before = form.before or (() if text else form.between[:1])
-        ids = writer.tokenizer.encode(text)
-        room = writer.learner.backbone.architecture.length - writer.options.most - len(before)
-        kept = ids[max(len(ids) - room, 0) :]
+        ids = tokenizer.encode(text)
+        kept = ids[max(len(ids) - (length - len(before)), 0) :]
         whole = np.concatenate([np.array(before, np.int32), kept.astype(np.int32)])
         special = np.arange(len(whole)) < len(before)
         return Example(
@@ -110,3 +169,12 @@ class TextWriter:
             special=special,
             truncated=len(ids) - len(kept),
         )
+
+    return prompt
+
+
+def _single(texts: Sequence[str]) -> str:
+    """Return the one text of a sample. Raises UserError where there are more."""
+    if len(texts) != 1:
+        raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
+    return texts[0]

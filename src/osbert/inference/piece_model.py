@@ -15,11 +15,12 @@ from osbert.errors import UserError
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
-from osbert.inference.text_windows import samples, windows
+from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Task
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -33,6 +34,7 @@ class PieceModel:
     folder: Path
     tokenizer: AnyTokenizer
     packer: Packer
+    task: Task | None
     pieces: MaskedLanguageHead | None
     masks: MaskedLanguageHead | None
 
@@ -97,13 +99,14 @@ class PieceModel:
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
         return score(0, samples(texts, "score"))
 
-    def generate(self, texts: Sequence[str], **options: Any) -> list[Generation]:
-        """Return what a model writes after each text, or from it where it has learnt to write from a source.
+    def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
+        """Return what a left-to-right model writes after each text, or a unified one, or a run of `generate`, for each.
 
         `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
         generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
-        seed draws the same text for the text at a place of the list, whatever the others are. Raises UserError where
-        the model does not write, at options that cannot be or contradict each other, and at what is no text.
+        seed draws the same text for the text at a place of the list, whatever the others are. A run's own options count
+        where one is left at its default. Raises UserError where the model does not write, at options that cannot be or
+        contradict each other, and at what is no text.
 
         >>> import osbert
         >>> model = osbert.load("writer")
@@ -111,11 +114,11 @@ class PieceModel:
         >>> written.pieces, written.ended
         (3, 'most')
         """
-        writer = TextWriter.of(self, recipe.settings(GenerationOptions, options))
-        return writer.texts([_single(sample, place) for place, sample in enumerate(samples(texts, "generate"))])
+        given = samples(texts, "generate")
+        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).texts(given)
 
-    def stream(self, text: str, **options: Any) -> Iterator[str]:
-        """Yield what the model writes after a text, or from it, in parts, while it writes; `options` as for `generate`.
+    def stream(self, text: Text, **options: Any) -> Iterator[str]:
+        """Yield what the model writes for a text in parts, while it writes; `options` as for `generate`.
 
         With beams the whole comes at once, since any beginning may still be given up.
 
@@ -126,11 +129,4 @@ class PieceModel:
         True
         """
         [sample] = samples([text], "stream")
-        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).stream(_single(sample, 0))
-
-
-def _single(sample: Sequence[str], place: int) -> str:
-    """Return the one text of a sample. Raises UserError where there are more."""
-    if len(sample) != 1:
-        raise UserError(f"texts[{place}]: {len(sample)} texts, not one.", code="wrong-number-of-texts")
-    return sample[0]
+        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).stream(*sample)
