@@ -24,6 +24,18 @@ def test_help_names_every_verb() -> None:
         assert verb in result.stdout
 
 
+def test_help_groups_verbs_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    """A new verb has a place in PURPOSES; the groups, and the verbs in them, stand in its order."""
+    placed = [verb for verbs in cli.PURPOSES.values() for verb in verbs]
+    assert sorted(placed) == sorted([*cli.VERBS, *cli.GROUPS])
+    cli.application(["--help"]).help_print()
+    shown = capsys.readouterr().out
+    places = [shown.index(f"─ {purpose} ─") for purpose in cli.PURPOSES]
+    assert places == sorted(places)
+    places = [shown.index(f"│ {verb} ") for verb in placed]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("command", [[*cli.VERBS], *[[group, *verbs] for group, (_, verbs) in cli.GROUPS.items()]])
 def test_every_verb_has_help(command: list[str]) -> None:
     """Each verb's file exists, imports, and explains its options."""
