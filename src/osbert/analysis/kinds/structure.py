@@ -297,7 +297,10 @@ def _code(figures: Sequence[Figure]) -> str:
         f"from the embeddings and {best.baselines[UNIFORM]:.2f} without a model. The centre of gravity of a mix of all "
         f"layers is layer {centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
     )
-    caution = "The distances of one sentence follow from each other; the code counts each of them as if it stood alone."
+    caution = (
+        "The distances of one sentence follow from each other; the code counts each of them as if it stood alone. The "
+        "control's trees are flat, so that their distances take fewer bits: compare layers, not the two curves."
+    )
     plot = line_plot(
         _curves(coded),
         marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],
