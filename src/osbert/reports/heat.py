@@ -1,4 +1,4 @@
-"""Heat maps as plain SVG text: a row a layer, a column a head or another layer, darker for more."""
+"""Heat maps as plain SVG text: a row a layer, a column a head or another layer, stronger for more."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def heat_map(
     low, most = ends
     parts = [
         f'<text class="tick" x="{LEFT}" y="10">{columns} →</text>',
-        f'<text class="tick end" x="{WIDTH - RIGHT}" y="10">{short(low)} (light) to {short(most)} (dark)</text>',
+        f'<text class="tick end" x="{WIDTH - RIGHT}" y="10">{short(low)} (faint) to {short(most)} (strong)</text>',
         f'<text class="tick" x="2" y="{TOP - 6}">layer</text>',
     ]
     bottom = TOP + high * height

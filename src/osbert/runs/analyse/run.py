@@ -35,6 +35,7 @@ from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
 KINDS = "analysis.kinds"
+LACKING = "the data have no"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def analyse(
     Writes analysis.json and report.html into the folder `out` when all is done; the analyses that are finished before
     are kept in OUT.unfinished. Raises UserError when the arguments cannot be, and when the earlier run was another one.
     """
-    AnalysisFiles.find(data)  # data that nothing can be read of is refused before the model is opened
+    AnalysisFiles.find(data).refuse_nothing(data, tables=True)  # before the model is opened, which may read tables
     refuse_foreign(out, "an analysis", (JSON, REPORT))
     options = request.analysis
     options.check()
@@ -111,10 +112,11 @@ def analyse(
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
         files = AnalysisFiles.find(data, engine.task)
+        files.refuse_nothing(data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
         about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
-        return run.complete(folder, about, files.notes())
+        return run.complete(folder, about, data, files.notes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ class _AnalysisRun:
     work: UnfinishedOutput
     watch: Watch
 
-    def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
+    def complete(self, folder: Path, about: Mapping[str, str], data: Path, unread: Sequence[str]) -> ModelAnalysis:
         """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
             name: components.find(KINDS, name, base=Investigation)
@@ -137,8 +139,8 @@ class _AnalysisRun:
         reasons = {name: self._reason(kind) for name, kind in ordered}
         due = {name: kind for name, kind in ordered if not reasons[name]}
         if not due:
-            why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
-            raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
+            why = "".join(f"\n  - {note}" for note in [*self._notes(), *unread]) or " Its files are empty."
+            raise UserError(f"{data} holds nothing that this model can be analysed on:{why}", code="no-data")
         facts = self._facts(about)
         refuse_other_analysis(folder, facts)
         if before := self.work.begun:
@@ -150,13 +152,20 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
+        idle: dict[str, list[str]] = {}  # the analyses by the reason for which they are not done
+        for name, reason in reasons.items():
+            idle.setdefault(reason if reason.startswith(LACKING) else f"{name}: {reason}", []).append(name)
+        missing = [
+            f"{', '.join(names)}: {reason}" if reason.startswith(LACKING) else reason
+            for reason, names in idle.items()
+            if reasons[names[0]]
+        ]
         few = (
             f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
             for name, kind in due.items()
             if not found[name]
         )
-        notes = [*self._notes(), *unread, *idle, *few]
+        notes = [*self._notes(), *unread, *missing, *few]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -177,7 +186,7 @@ class _AnalysisRun:
         """Return why a measurement does not apply, "" where it does."""
         if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
             return obstacle
-        return f"the data have no {kind.reads.replace('_', ' ')} that could be used"
+        return f"{LACKING} {kind.reads.replace('_', ' ')} that could be used"
 
     @property
     def _again(self) -> str:
