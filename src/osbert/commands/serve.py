@@ -85,7 +85,7 @@ def serve(
 
 
 def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
-    from osbert.server.models import named
+    from osbert.server.models import WritingLimits, named
     from osbert.server.wire import Orders
 
     if not runs:
@@ -96,6 +96,7 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
         threads=threads,
         batch_tokens=limits.batch_tokens,
         wait=limits.wait / 1000,
+        writing=WritingLimits(limits.most_pieces, limits.most_beams),
     )
 
 

@@ -13,7 +13,7 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
-from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, write
+from osbert.models.generation.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -73,30 +73,33 @@ class PromptWriter:
     def parts(self, prompts: Sequence[Example]) -> Iterator[tuple[int, str | Generation]]:
         """Yield what is written after prompts while it is written, each part with its prompt's place in the list.
 
-        A part is yielded as soon as no later piece changes it; the whole follows the last part, as a Generation.
+        A part is yielded as soon as no later piece changes it, "" after a step in which nothing became certain; the
+        whole follows the last part, as a Generation.
         """
         for numbers in self._together(prompts):
             pieces: dict[int, list[int]] = {number: [] for number in numbers}
             said = dict.fromkeys(numbers, 0)
             for event in self._events([prompts[number] for number in numbers], numbers):
+                if isinstance(event, WrittenStep):
+                    yield numbers[0], ""
+                    continue
                 number = numbers[event.row]
                 if isinstance(event, WrittenPiece):
                     pieces[number].append(event.piece)
                 else:
                     pieces[number] = [*event.pieces]
                 whole = self._text(prompts[number], pieces[number])
-                if isinstance(event, WrittenRow) or not whole.endswith(PARTIAL):
-                    if len(whole) > said[number]:
-                        yield number, whole[said[number] :]
-                    said[number] = len(whole)
+                certain = isinstance(event, WrittenRow) or not whole.endswith(PARTIAL)
+                yield number, whole[said[number] :] if certain else ""
+                said[number] = max(said[number], len(whole)) if certain else said[number]
                 if isinstance(event, WrittenRow):
                     yield number, self._finished(event, prompts[number])
 
     def stream(self, prompt: Example) -> Iterator[str]:
         """Yield what is written after one prompt in parts, while it is written."""
-        return (part for _, part in self.parts([prompt]) if isinstance(part, str))
+        return (part for _, part in self.parts([prompt]) if isinstance(part, str) and part)
 
-    def _events(self, prompts: Sequence[Example], numbers: Sequence[int]) -> Iterator[WrittenPiece | WrittenRow]:
+    def _events(self, prompts: Sequence[Example], numbers: Sequence[int]) -> Iterator[Written]:
         events = write(self.decoder, prompts, self.options, self._limits, numbers=numbers)
         while True:  # the caller's code between two events runs with gradients as it wants them
             with evaluating(self.learner):

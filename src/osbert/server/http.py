@@ -1,7 +1,7 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
-POST /v1/predict, embed, fill-mask, answer, tag, explain, attention, annotate, and the calls that served kinds declare;
-GET /v1/models, /health, /ready, /metrics, /openapi.json.
+POST /v1/predict, embed, fill-mask, generate, answer, tag, explain, attention, annotate, and the calls that served kinds
+declare; GET /v1/models, /health, /ready, /metrics, /openapi.json.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
@@ -33,9 +33,9 @@ from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.models import kinds
 from osbert.server.page_files import page_routes
-from osbert.server.pool import WorkerPool
+from osbert.server.pool import PendingRequest, WorkerPool
 from osbert.server.schemas import Refusal
-from osbert.server.worker import TOO_LATE
+from osbert.server.worker import TOO_LATE, TOO_LONG
 
 PAGE = Path(__file__).parent / "page"
 """The page in the browser."""
@@ -108,6 +108,8 @@ class Service:
         self._measure(asked)
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
+        if getattr(asked, "stream", False):
+            return await self._streamed(pending, deadline)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -121,6 +123,50 @@ class Service:
             raise Refusal(504, TOO_LATE)
         finally:
             gone.cancel()
+            self.pool.forget(pending)
+
+    async def _streamed(self, pending: PendingRequest, deadline: float) -> Response:
+        """Return an answer as events while it is written, or a refusal that comes before the first part.
+
+        A client that goes away ends the response, and with it the work.
+        """
+        events = self._events(pending, deadline)
+        first = await anext(events)
+        if pending.answer.done() and not pending.came and (answered := pending.answer.result()).status != 200:
+            await events.aclose()
+            return self.response(answered.status, answered.body)
+
+        async def every() -> AsyncIterator[bytes]:
+            try:
+                yield first
+                async for event in events:
+                    yield event
+            except Refusal as refusal:
+                yield _event(json.dumps(refusal.content(), ensure_ascii=False).encode(), "error")
+            finally:
+                await events.aclose()
+
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        headers |= {"connection": "close"} if self.stopped is not None else {}
+        return StreamingResponse(every(), media_type="text/event-stream", headers=headers)
+
+    async def _events(self, pending: PendingRequest, deadline: float) -> AsyncGenerator[bytes, None]:
+        """Yield the parts of an answer as events, and the whole at its end. Raises Refusal, 504, at the deadline."""
+        try:
+            while True:
+                while pending.parts:
+                    yield _event(pending.parts.popleft())
+                if pending.answer.done():
+                    answered = pending.answer.result()
+                    yield _event(answered.body, "done" if answered.status == 200 else "error")
+                    return
+                pending.news.clear()
+                try:
+                    async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                        await pending.news.wait()
+                except TimeoutError:
+                    raise Refusal(504, TOO_LONG, field="most") from None
+        finally:
             self.pool.forget(pending)
 
     def check_key(self, request: HttpRequest) -> None:
@@ -216,6 +262,11 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
     app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
     app.router.routes.extend([*page_routes(PAGE), *page_routes(BROWSER)])
     return app
+
+
+def _event(body: bytes, name: str = "") -> bytes:
+    """Return JSON as a server-sent event; what has a name is the last one."""
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + body + b"\n\n"
 
 
 def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[Response]]:

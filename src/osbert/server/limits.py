@@ -21,6 +21,10 @@ class ServerLimits:
     """Most characters of a text."""
     deadline: float = 30.0
     """Seconds after which a request is given up (504); a request can ask for fewer by its header X-Deadline."""
+    most_pieces: int = 512
+    """Most pieces that are written for a text."""
+    most_beams: int = 8
+    """Most beams of a text that is written."""
     connections: int = 1000
     """Most connections at a time; fewer where the limit on open files leaves less room."""
     idle: float = 10.0
@@ -40,7 +44,16 @@ class ServerLimits:
     def check(self) -> None:
         """Raise UserError when one of them is out of range."""
         problems = Problems(heading="The server cannot be started with these limits")
-        for name in ("queue", "body", "texts", "characters", "connections", "batch_tokens"):
+        for name in (
+            "queue",
+            "body",
+            "texts",
+            "characters",
+            "most_pieces",
+            "most_beams",
+            "connections",
+            "batch_tokens",
+        ):
             if getattr(self, name) < 1:
                 problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="invalid-value")
         for name in ("deadline", "idle", "patience"):

@@ -22,6 +22,8 @@ ENCODER = Edge(kind="encoder")
 """How a model without a task is served: it embeds texts."""
 PRETRAINED = Edge(kind="pretraining", call="fill-mask")
 """How one with a masked-LM head is served."""
+WRITER = Edge(kind="writer", call="generate")
+"""How one is served that goes on with texts."""
 EMBED = "embed"
 """The call that every model answers."""
 EXPLAIN = "explain"
@@ -35,7 +37,14 @@ ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 def kinds() -> list[str]:
     """Return the kinds of models that osbert serves by itself."""
     tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
-    return sorted({PRETRAINED.kind, ENCODER.kind, *(task.edge.kind for task in tasks if task.edge)})
+    return sorted({PRETRAINED.kind, ENCODER.kind, WRITER.kind, *(task.edge.kind for task in tasks if task.edge)})
+
+
+class WritingLimits(NamedTuple):
+    """The most pieces that are written for a text, and the most beams."""
+
+    pieces: int = 512
+    beams: int = 8
 
 
 class ModelFolder(NamedTuple):
@@ -73,7 +82,7 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
 class ServerModel:
     """A run that is served."""
 
-    def __init__(self, name: str, engine: Engine) -> None:
+    def __init__(self, name: str, engine: Engine, writing: WritingLimits = WritingLimits()) -> None:  # noqa: B008
         """Give `engine` a name. Raises UserError when its task, or an encoder of such a length, cannot be served.
 
         `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
@@ -83,6 +92,7 @@ class ServerModel:
 
         self.name = name
         self.engine = engine
+        self.writing = writing
         self.masks = engine.masks
         self.edge = _edge(engine, masks=self.masks is not None)
         self.length = engine.packer.length
@@ -138,7 +148,10 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
     Raises UserError if its kind declares nothing.
     """
     if engine.task is None:
-        return PRETRAINED if masks else ENCODER
+        if masks:
+            return PRETRAINED
+        writes = engine.pieces is not None and engine.learner.backbone.decoder(engine.pieces) is not None
+        return WRITER if writes else ENCODER
     if engine.task.edge is None:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "

@@ -37,6 +37,7 @@ from osbert.server.wire import (
     PassStart,
     WorkerAnswer,
     WorkerLoadError,
+    WrittenPart,
     framed,
     refused,
 )
@@ -57,12 +58,26 @@ NUDGES = 4
 
 @dataclass(kw_only=True, eq=False)
 class PendingRequest:
-    """An accepted request: what was asked, who answers it, and how many workers died over it."""
+    """An accepted request: what was asked, who answers it, and how many workers died over it.
+
+    `parts`: of an answer that is being written, those that nobody has taken yet; `came`: how many came, so that those
+    which another worker writes again after a death are passed over. `news` is set with every part and the answer.
+    """
 
     asking: Dispatch
     answer: asyncio.Future[WorkerAnswer]
     worker: _Worker | None = None
     deaths: int = 0
+    parts: deque[bytes] = field(default_factory=deque)
+    came: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, part: WrittenPart) -> None:
+        """Keep a part, unless it came before."""
+        if part.place == self.came:
+            self.came += 1
+            self.parts.append(part.body)
+            self.news.set()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -143,6 +158,7 @@ class WorkerPool:
         number = next(self._numbers)
         asking = Dispatch(number, call, asked, time.monotonic(), deadline)
         pending = PendingRequest(asking=asking, answer=asyncio.get_running_loop().create_future())
+        pending.answer.add_done_callback(lambda answer: pending.news.set())
         self.pending[number] = pending
         self._give(pending)
         return pending
@@ -324,6 +340,9 @@ class WorkerPool:
             worker.begun = read.numbers
             return
         worker.begun = ()
+        for part in read.parts:
+            if written := self.pending.get(part.number):
+                written.take(part)
         for answered in read.answers:
             pending = self.pending.pop(answered.number, None)
             worker.given.pop(answered.number, None)

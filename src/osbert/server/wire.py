@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.server.models import ModelFolder
+from osbert.server.models import ModelFolder, WritingLimits
 from osbert.server.schemas import Refusal
 from osbert.tasks.edges import Edge
 
@@ -33,6 +33,7 @@ class Orders:
     threads: int = 0
     batch_tokens: int = 1024
     wait: float = 0.004
+    writing: WritingLimits = field(default_factory=WritingLimits)
 
 
 class Dispatch(NamedTuple):
@@ -100,6 +101,14 @@ class WorkerAnswer(NamedTuple):
     body: bytes
 
 
+class WrittenPart(NamedTuple):
+    """A part of an answer that is being written, as JSON; `place`: how many parts came before it."""
+
+    number: int
+    place: int
+    body: bytes
+
+
 class PassStart(NamedTuple):
     """What a worker is about to work on, so that it is known what it died over; over by the next PassReport."""
 
@@ -107,13 +116,14 @@ class PassStart(NamedTuple):
 
 
 class PassReport(NamedTuple):
-    """A pass of a model, and the answers that it brought about."""
+    """A pass of a model, and the answers, or parts of answers, that it brought about."""
 
     answers: list[WorkerAnswer]
     model: str = ""
     items: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    parts: Sequence[WrittenPart] = ()
 
 
 def framed(message: Any) -> bytes:

@@ -13,8 +13,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert.errors import UserError
 from osbert.server.batching import JobSlice, Queue, ServerJob
@@ -33,10 +35,17 @@ from osbert.server.wire import (
     Wire,
     WorkerAnswer,
     WorkerLoadError,
+    WrittenPart,
     refused,
 )
 
+if TYPE_CHECKING:
+    from osbert.server.calls.contract import Item, Step
+
 TOO_LATE = "The request could not be answered in its time."
+TOO_LONG = "The time is over before all is written. Ask for fewer pieces (most), or fewer texts or beams."
+SLICE = 0.05
+"""Seconds that are written for one request before the worker looks for others; a step may take longer."""
 
 
 class BatchKey(NamedTuple):
@@ -46,6 +55,19 @@ class BatchKey(NamedTuple):
     model: str
     option: Hashable
     alone: int | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class WritingJob:
+    """A request whose answer is written a step at a time; `parts`: how many were sent."""
+
+    number: int
+    key: BatchKey
+    items: Sequence[Item]
+    deadline: float
+    asked: dict[str, Any]
+    steps: Iterator[Step]
+    parts: int = 0
 
 
 class Worker:
@@ -60,6 +82,8 @@ class Worker:
         self.calls = all_calls(model.edge for model in self.models.values())
         self.log = Log()
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
+        self.writing: deque[WritingJob] = deque()
+        self.read_last = False  # whether the last pass was of the queue, where both have work
 
     def ready(self) -> LoadReport:
         """Return what the server is to know of the models."""
@@ -74,6 +98,7 @@ class Worker:
         dropped = {message.number for message in messages if isinstance(message, Cancellation)}
         for number in dropped:
             self.queue.drop(number)
+        self.writing = deque(job for job in self.writing if job.number not in dropped)
         asked = [message for message in messages if isinstance(message, Dispatch) and message.number not in dropped]
         return [answer for message in asked for answer in self._queued(message)]
 
@@ -86,14 +111,28 @@ class Worker:
             model = find(self.models, message.asked.get("model"), message.call, call.what)
             items = call.items(model, message.asked)
             option = call.option(message.asked)
+            steps = call.steps(model, message.asked, items)
         except Refusal as refusal:
             return [refused(message.number, refusal)]
         except Exception as error:
             return [self._broken(message.number, message.asked.get("model"), error)]
+        key = BatchKey(message.call, model.name, option, message.number if message.alone else None)
+        if steps is not None:
+            self.writing.append(
+                WritingJob(
+                    number=message.number,
+                    key=key,
+                    items=items,
+                    deadline=message.deadline,
+                    asked=message.asked,
+                    steps=steps,
+                )
+            )
+            return []
         self.queue.add(
             ServerJob(
                 number=message.number,
-                group=BatchKey(message.call, model.name, option, message.number if message.alone else None),
+                group=key,
                 items=items,
                 sizes=[item.tokens for item in items],
                 arrived=message.arrived,
@@ -109,8 +148,14 @@ class Worker:
         `begun` is called with the requests of the pass before it begins.
         """
         late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        if self.writing and (self.read_last or not self.queue.jobs):
+            self.read_last = False
+            begun(PassStart([self.writing[0].number]))
+            written = self._write()
+            return written._replace(answers=late + written.answers)
         if not self.queue.jobs:
             return PassReport(late)
+        self.read_last = True
         parts = self.queue.take()
         begun(PassStart([part.job.number for part in parts]))
         begin = time.monotonic()
@@ -140,11 +185,40 @@ class Worker:
             self.queue.drop(parts[0].job.number)
             return [self._broken(parts[0].job.number, group.model, error)]
 
+    def _write(self) -> PassReport:
+        """Write for SLICE seconds for the request that waits longest, and return its parts, or its answer."""
+        job = self.writing.popleft()
+        parts: list[WrittenPart] = []
+        begin = now = time.monotonic()
+        try:
+            while now < job.deadline:
+                part, results = next(job.steps)
+                now = time.monotonic()
+                if results is not None:
+                    answer = self._told(job.number, job.key, job.asked, job.items, results)
+                    tokens = sum(item.tokens for item in job.items)
+                    return PassReport([answer], job.key.model, len(job.items), tokens, now - begin, parts)
+                if part is not None:
+                    parts.append(WrittenPart(job.number, job.parts, _json(part)))
+                    job.parts += 1
+                if now >= begin + SLICE:
+                    self.writing.append(job)
+                    return PassReport([], parts=parts)
+        except Exception as error:
+            return PassReport([self._broken(job.number, job.key.model, error)], parts=parts)
+        return PassReport([refused(job.number, Refusal(504, TOO_LONG, field="most"))], parts=parts)
+
     def _answer(self, job: ServerJob) -> WorkerAnswer:
-        group = _group(job)
-        fields = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
-        body = json.dumps({"model": group.model, **fields}, ensure_ascii=False, allow_nan=False)
-        return WorkerAnswer(job.number, 200, body.encode())
+        return self._told(job.number, _group(job), job.asked, job.items, job.results)
+
+    def _told(self, number: int, key: BatchKey, asked: Any, items: Sequence[Any], said: Sequence[Any]) -> WorkerAnswer:
+        """Return the answer to a request of whose items the model `said` these things."""
+        fields = self.calls[key.call].answer(self.models[key.model], asked, items, said)
+        return WorkerAnswer(number, 200, _json({"model": key.model, **fields}))
+
+    def due(self, now: float) -> float | None:
+        """Return in how many seconds a pass should begin, 0 for at once; None where there is nothing to do."""
+        return 0.0 if self.writing else self.queue.due(now)
 
     def _broken(self, number: int, model: str | None, error: Exception) -> WorkerAnswer:
         """Return the answer to a request over which something broke that should not, and log it.
@@ -164,9 +238,14 @@ def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
 
     try:
-        return ServerModel(run.name, load(run.folder, device=orders.device, opening=orders.opening))
+        engine = load(run.folder, device=orders.device, opening=orders.opening)
+        return ServerModel(run.name, engine, orders.writing)
     except (UserError, OSError) as error:
         raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _group(job: ServerJob) -> BatchKey:
@@ -198,9 +277,9 @@ def serve(wire: Wire) -> None:
         return
     wire.send(ready)
     while True:
-        messages = wire.receive(worker.queue.due(time.monotonic()))
+        messages = wire.receive(worker.due(time.monotonic()))
         _take_in(wire, worker, messages)
-        if worker.queue.due(time.monotonic()) == 0:
+        if worker.due(time.monotonic()) == 0:
             wire.send(worker.work(wire.send))
 
 

@@ -29,6 +29,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "span": {"fields": ["question", "paragraph"]},
     "choose": {"fields": ["context", "choices"]},
     "pretraining": {"fields": ["text"]},
+    "writer": {"fields": ["text"], "explains": False},
+    "generate": {"fields": ["answer", "context"], "explains": False},
     "encoder": {"fields": ["text"]},
     "longer": {
         "fields": ["first", "second"],
@@ -100,7 +102,11 @@ class Played:
         if path != "v1/models":
             self.asked.append((path, body))
         try:
-            route.fulfill(json=self.answers[path](body))
+            answer = self.answers[path](body)
+            sent = (
+                {"body": answer, "content_type": "text/event-stream"} if isinstance(answer, str) else {"json": answer}
+            )
+            route.fulfill(**sent)
         except Refused as refused:
             error = {"error": {"message": str(refused), "field": refused.field}}
             route.fulfill(

@@ -41,7 +41,12 @@ class WrittenRow:
     ended: Ending
 
 
-Written = WrittenPiece | WrittenRow
+@dataclass(frozen=True, kw_only=True)
+class WrittenStep:
+    """An event: a step was made in which nothing became certain, as those of a search."""
+
+
+Written = WrittenPiece | WrittenRow | WrittenStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ def write(
     *,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Written]:
-    """Yield what is written after each prompt, while it is written; of beams nothing before a row is whole.
+    """Yield what is written after each prompt, while it is written; of beams only steps before a row is whole.
 
     `numbers`: of the rows in all that is written with one seed; with it and the seed each row draws for itself, so that
     it has the same text in any batch. The decoder's model is in evaluation mode.
@@ -219,7 +224,7 @@ class _Search:
 
 def _by_beams(
     decoder: CachedDecoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
-) -> Iterator[WrittenRow]:
+) -> Iterator[WrittenRow | WrittenStep]:
     shares = decoder.begin(prompts, most=options.most).float().log_softmax(dim=-1)
     searches = [_Search(row, [(0.0, [])]) for row in range(len(prompts))]
     for count in range(1, options.most + 1):
@@ -247,6 +252,7 @@ def _by_beams(
         searches = going
         pieces = [written[-1] for one in searches for _, written in one.open]
         shares = decoder.step(torch.tensor(pieces, device=allowed.device)).float().log_softmax(dim=-1)
+        yield WrittenStep()
 
 
 def _advanced(search: _Search, shares: Tensor, options: GenerationOptions, end: int | None, *, last: bool) -> list[int]:

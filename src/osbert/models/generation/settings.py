@@ -45,13 +45,18 @@ class GenerationOptions:
     def require_possible(self) -> None:
         """Raise UserError at all values that cannot be, and at settings that contradict each other."""
         problems = Problems(heading="The text cannot be written so")
-        for problem in self._impossible():
+        for _, problem in self._impossible():
             problems.add(problem, code="invalid-value")
-        for problem in self._contradictions():
+        for _, problem in self._contradictions():
             problems.add(problem, code="invalid-setting")
         problems.stop_if_any()
 
-    def _impossible(self) -> Iterator[str]:
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield each setting that cannot be, or contradicts another, with what is wrong with it."""
+        yield from self._impossible()
+        yield from self._contradictions()
+
+    def _impossible(self) -> Iterator[tuple[str, str]]:
         bounds = {
             "most": (0, MOST_PIECES),
             "least": (0, MOST_PIECES),
@@ -63,19 +68,23 @@ class GenerationOptions:
         for name, (lowest, highest) in bounds.items():
             value = getattr(self, name)
             if value < lowest or (highest is not None and value > highest):
-                yield f"{name} must be {lowest:,} {'or more' if highest is None else f'to {highest:,}'}, not {value:,}"
+                bounds_in_words = f"{lowest:,} {'or more' if highest is None else f'to {highest:,}'}"
+                yield name, f"{name} must be {bounds_in_words}, not {value:,}"
         if not 0 < self.temperature < float("inf"):
-            yield f"temperature must be above 0, not {self.temperature}; for the likeliest pieces leave sample off"
+            yield (
+                "temperature",
+                f"temperature must be above 0, not {self.temperature}; for the likeliest pieces leave sample off",
+            )
         if not 0 < self.top_p <= 1:
-            yield f"top_p must be above 0, and 1 at most, not {self.top_p}"
+            yield "top_p", f"top_p must be above 0, and 1 at most, not {self.top_p}"
         if not abs(self.length_penalty) < float("inf"):
-            yield f"length_penalty must be a number, not {self.length_penalty}"
+            yield "length_penalty", f"length_penalty must be a number, not {self.length_penalty}"
 
-    def _contradictions(self) -> Iterator[str]:
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
         if self.least > self.most > 0:
-            yield f"least is {self.least:,}, but most is {self.most:,}"
+            yield "least", f"least is {self.least:,}, but most is {self.most:,}"
         if self.sample and self.beams > 1:
-            yield f"sample draws pieces, and beams = {self.beams} searches for the likeliest text: choose one"
+            yield "sample", f"sample draws pieces, and beams = {self.beams} searches for the likeliest text: choose one"
         fresh = type(self)()
         needed = {"sample": ("temperature", "top_k", "top_p", "seed"), "beams above 1": ("length_penalty",)}
         for setting, names in needed.items():
@@ -83,4 +92,4 @@ class GenerationOptions:
                 continue
             for name in names:
                 if getattr(self, name) != getattr(fresh, name):
-                    yield f"{name} = {getattr(self, name)} does nothing without {setting}"
+                    yield name, f"{name} = {getattr(self, name)} does nothing without {setting}"

@@ -5,7 +5,7 @@ What is predicted is what the engine says of the same records; nothing is decide
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from osbert.data.example import Example
@@ -31,6 +31,13 @@ class Item(NamedTuple):
         return sum(map(len, self.examples))
 
 
+class Step(NamedTuple):
+    """A step of an answer that is written: a part for a client that is sent parts, if there is one, or the results."""
+
+    part: Mapping[str, Any] | None = None
+    results: Sequence[Any] | None = None
+
+
 class Call:
     """A path behind /v1/. `what`: what it does, in words, to follow "cannot"."""
 
@@ -49,6 +56,13 @@ class Call:
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return what the model says of each item."""
         return model.engine.predict_encoded(items)
+
+    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[Step] | None:
+        """Return the steps in which an answer is written, the last with its results; None where passes read the items.
+
+        Between two steps the worker looks whether the client is gone, the time is over or others wait.
+        """
+        return None
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]

@@ -12,6 +12,7 @@ from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
+from osbert.server.calls.generate import GenerateCall
 from osbert.server.calls.own import OwnCall
 from osbert.server.calls.predict import PredictCall
 from osbert.server.calls.tag import TagCall
@@ -22,6 +23,7 @@ CALLS: Mapping[str, Call] = {
     "predict": PredictCall(),
     "embed": EmbedCall(),
     "fill-mask": FillCall(),
+    "generate": GenerateCall(),
     "answer": AnswerCall(),
     "tag": TagCall(),
     EXPLAIN: ExplainCall(),

@@ -33,7 +33,33 @@ export class Client {
     });
   }
 
+  /** Post a body and call `take` with each part of the answer while it is written; returns the whole, as `post` does. */
+  async stream(path, body, { signal, take }) {
+    const headers = { "content-type": "application/json", accept: "text/event-stream" };
+    const reply = await this.#reach(path, { method: "POST", body: JSON.stringify({ ...body, stream: true }), headers, signal });
+    try {
+      for await (const { name, data } of events(reply.body)) {
+        if (name === "done") return data;
+        if (name === "error") throw new Refusal(data.error.message, { status: 504, field: data.error.field ?? "" });
+        take(data);
+      }
+    } catch (error) {
+      if (error instanceof Refusal || error.name === "AbortError") throw error;
+    }
+    throw new Refusal("The server's answer broke off.");
+  }
+
   async #ask(path, options) {
+    const reply = await this.#reach(path, options);
+    try {
+      return await reply.json();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Refusal("The server's answer broke off.");
+    }
+  }
+
+  async #reach(path, options) {
     const headers = { accept: "application/json", ...options.headers };
     if (this.key) headers.authorization = `Bearer ${this.key}`;
     let reply;
@@ -47,11 +73,20 @@ export class Client {
       throw new Refusal("The server was not reached. Is it still running?");
     }
     if (!reply.ok) throw await refusal(reply);
-    try {
-      return await reply.json();
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Refusal("The server's answer broke off.");
+    return reply;
+  }
+}
+
+/** Yield the server-sent events of a body, {name, data}, the data being JSON. */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let kept = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const blocks = (kept + part.value).split("\n\n");
+    kept = blocks.pop();
+    for (const block of blocks) {
+      const fields = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+      yield { name: fields.event ?? "", data: JSON.parse(fields.data) };
     }
   }
 }

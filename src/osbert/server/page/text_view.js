@@ -16,7 +16,8 @@ export function textView(session) {
   const { said, trouble, say, busy, refuse, clear } = notice(session);
   const held = element("div", { class: "fields" });
   const button = element("button", {});
-  const buttons = element("div", { class: "row" }, button, element("p", { class: "hint keys" }, "or Ctrl+Enter"));
+  const stop = element("button", { type: "button", class: "plain", hidden: true, onclick: () => asked?.abort() }, "Stop");
+  const buttons = element("div", { class: "row" }, button, stop, element("p", { class: "hint keys" }, "or Ctrl+Enter"));
   const form = element("form", { class: "card", onsubmit: send, novalidate: true }, held, buttons, trouble);
   const shown = element("div", { class: "shown" });
   const result = element("section", { class: "card result", "aria-label": "Answer" }, said, shown);
@@ -31,6 +32,8 @@ export function textView(session) {
 
   function update() {
     asked?.abort();
+    asked = null;
+    stop.hidden = true;
     const before = Object.fromEntries(Object.entries(controls).map(([name, one]) => [name, one.value()]));
     const fields = session.kind.fields(session.model);
     controls = Object.fromEntries(fields.map((field) => [field.name, control(field)]));
@@ -70,22 +73,40 @@ export function textView(session) {
     const mine = (asked = new AbortController());
     busy("Asking the model…");
     result.setAttribute("aria-busy", "true");
+    stop.hidden = !kind.streams;
     try {
-      const reply = await client.post(path, { ...body, model: model.name, pieces: true }, { signal: mine.signal });
+      const whole = { ...body, model: model.name, pieces: true };
+      const options = { signal: mine.signal, take: grower(shown, kind, row) };
+      const reply = await (kind.streams ? client.stream(path, whole, options) : client.post(path, whole, options));
       const [answer] = kind.answers(reply);
       const windows = remark(answer.windows ?? reply.windows?.[0] ?? reply.windows);
       fill(shown, kind.show(answer, row, model), windows, why(session, row), pieces(reply.pieces), linkOf(linkTo("text", model.name, row)));
       say(kind.said(answer, row));
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError") {
+        if (mine === asked && kind.streams) say("Stopped.");
+        return;
+      }
       forget();
       refuse(error);
     } finally {
-      if (mine === asked) result.removeAttribute("aria-busy");
+      if (mine === asked) {
+        result.removeAttribute("aria-busy");
+        stop.hidden = true;
+      }
     }
   }
 
   return { title, section, update, open };
+}
+
+/** Return what shows an answer that grows by parts. */
+function grower(shown, kind, row) {
+  let text = "";
+  return (part) => {
+    text += part.text;
+    fill(shown, kind.growing(text, row));
+  };
 }
 
 /** Return the link to what was asked, which a click puts into the address and copies; null without one. */

@@ -21,6 +21,7 @@ from osbert.models.generation.written import Generation
 from osbert.reading.held_out import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.generate.columns import HEADINGS, SourceColumns, choose, record_of
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
 from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout
@@ -107,6 +108,7 @@ class Generate(TableTask):
     """
 
     form = "text"
+    edge = Edge(kind="generate", call="generate")
     reader: ClassVar[type[Source]] = PairedTextSource
 
     prefix: str = ""

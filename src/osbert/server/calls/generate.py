@@ -1,0 +1,116 @@
+"""POST /v1/generate: what a model writes for texts, at once or while it is written (server-sent events)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from osbert.errors import UserError
+from osbert.inference.generate import TextWriter
+from osbert.models.generation.settings import GenerationOptions
+from osbert.server.calls.contract import Call, Item, RequestFields, Step
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Refusal, Reply, Request
+
+OPTIONS = tuple(one.name for one in fields(GenerationOptions))
+
+
+class GenerateRequest(Request, title="Generate"):
+    """Texts to go on with, or to write a text for, and how; what is left out is as the model says."""
+
+    texts: Annotated[
+        list[str | Annotated[list[str], Field(min_length=1, fail_fast=True)]], Field(min_length=1, fail_fast=True)
+    ]
+    stream: bool = Field(default=False, description="Send parts while they are written, as server-sent events.")
+    most: int = Field(default=0, description="Most pieces that are written for a text; 0 for the model's own number.")
+    least: int = 0
+    beams: int = 1
+    length_penalty: float = 0.0
+    no_repeat: int = 0
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+class WrittenAnswer(BaseModel, title="Generation"):
+    """What was written for a text."""
+
+    __qualname__ = "Generation"
+
+    text: str
+    pieces: int
+    log_probability: float
+    ended: Literal["end", "most"]
+    truncated: int
+
+
+class GenerateAnswer(Reply, title="Generations"):
+    """What /v1/generate answers; of a stream the event "done" holds it, after events with an index and a part."""
+
+    __qualname__ = "Generations"
+
+    generations: list[WrittenAnswer]
+
+
+class GenerateCall(Call):
+    """What a model writes for each text."""
+
+    what = "write (/v1/generate)"
+    request = GenerateRequest
+    reply = GenerateAnswer
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return the prompt of each text."""
+        writer = self._writer(model, values)
+        items = []
+        for place, given in enumerate(values["texts"]):
+            field = f"texts[{place}]"
+            try:
+                prompt = writer.prompt([given] if isinstance(given, str) else given)
+            except UserError as error:
+                raise Refusal(422, str(error), field="most" if error.code == "invalid-value" else field) from error
+            if prompt.truncated:
+                what = f"{prompt.truncated:,} pieces more than fit beside the {writer.writer.options.most:,} to write."
+                raise Refusal(422, what, field=field)
+            if not writer.goes_on and prompt.special.all():
+                raise Refusal(422, "There is nothing in it to read.", field=field)
+            if not len(prompt):
+                raise Refusal(422, "It is empty, and no piece of the model begins a text.", field=field)
+            items.append(Item(prompt, (prompt,)))
+        return items
+
+    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[Step]:
+        """Yield the parts of each text while they are written, and each whole."""
+        writer = self._writer(model, values).writer
+        said: list[Any] = [None] * len(items)
+        for place, part in writer.parts([item.value for item in items]):
+            if not isinstance(part, str):
+                said[place] = part
+            yield Step({"index": place, "text": part} if isinstance(part, str) and part and values["stream"] else None)
+        yield Step(results=said)
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return what was written."""
+        return {"generations": [one.as_dict() for one in said]}
+
+    def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
+        """Return what writes; raises Refusal, which names the field, at settings that cannot be or are too much."""
+        options = GenerationOptions(**{name: values[name] for name in OPTIONS})
+        for field, fault in options.faults():
+            raise Refusal(422, f"{fault}.", field=field)
+        try:
+            writer = TextWriter.of(model.engine, options)
+        except UserError as error:
+            raise Refusal(422, str(error), field="most") from error
+        chosen, limits = writer.writer.options, model.writing
+        for field, value, most in (("most", chosen.most, limits.pieces), ("beams", chosen.beams, limits.beams)):
+            if value > most:
+                raise Refusal(413, f"{field} is at most {most:,} on this server, not {value:,}.", field=field)
+        return writer

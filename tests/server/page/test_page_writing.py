@@ -1,0 +1,61 @@
+"""Text out: what a model writes grows on the page, and stands there whole at the end; it fits where it is narrow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+Told = dict[str, Any]
+PARTS = [" lost its", " way — and", " found it."]
+
+
+def _answer(page: Page) -> Locator:
+    return page.get_by_role("region", name="Answer")
+
+
+def _events(body: Told, *, whole: bool = True) -> str:
+    events = [f"data: {json.dumps({'index': 0, 'text': part})}\n\n" for part in PARTS]
+    generation = {"text": "".join(PARTS), "pieces": 7, "log_probability": -9.5, "ended": "most", "truncated": 0}
+    done = {"model": body["model"], "generations": [generation], "pieces": [[["[CLS]", "it"]]]}
+    error = {"error": {"message": "The time is over.", "field": "most"}}
+    last = f"event: done\ndata: {json.dumps(done)}\n\n" if whole else f"event: error\ndata: {json.dumps(error)}\n\n"
+    return "".join(events) + last
+
+
+def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> None:
+    page, server = open_page("writer", "generate", answers={"v1/generate": _events})
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.get_by_role("button", name="Go on").click()
+    expect(_answer(page).get_by_role("status")).to_have_text(
+        "7 pieces written, which is the most: the text may be unfinished"
+    )
+    expect(_answer(page).locator(".written")).to_have_text("The film lost its way — and found it.")
+    expect(_answer(page).locator("mark")).to_have_text("lost its way — and found it.")
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    body = {"texts": ["The film"], "model": "my writer", "pieces": True, "stream": True}
+    assert server.asked == [("v1/generate", body)]
+
+    pick(page, "my generate")
+    page.get_by_label("Answer", exact=True).and_(page.locator("textarea")).fill("Paris")
+    page.get_by_label("Context").fill("Paris is in France.")
+    page.get_by_role("button", name="Write").click()
+    expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
+    assert server.asked[1][1]["texts"] == [["Paris", "Paris is in France."]]
+
+
+def test_what_ends_a_stream_is_said(open_page: Any) -> None:
+    page, _ = open_page("writer", answers={"v1/generate": lambda body: _events(body, whole=False)})
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("alert").filter(has_text="The time is over.")).to_be_visible()
+
+
+def test_it_fits_where_it_is_narrow(open_page: Any) -> None:
+    page, _ = open_page("writer", answers={"v1/generate": _events})
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.get_by_label("Text", exact=True).fill("The film " * 30 + "x" * 90)
+    page.get_by_role("button", name="Go on").click()
+    expect(_answer(page).locator(".written")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
