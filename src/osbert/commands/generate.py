@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
+from typing import TYPE_CHECKING, Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 
 from cyclopts import Parameter
 
@@ -19,6 +20,9 @@ from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import counted
 
+if TYPE_CHECKING:
+    from osbert.inference.generate import TextWriter
+
 
 def generate(
     model: ModelFolder,
@@ -32,10 +36,10 @@ def generate(
 ) -> Result:
     """Go on with texts: print each with what the model writes after it. Other models write a text for each.
 
-    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder. Texts for texts
-    are written by unified models, as by unilm-small, and by runs of osbert finetune generate, whose own settings count
-    where none are given. Of one text the pieces are printed while they are written; with beams nothing is certain
-    before the end.
+    The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder. Others write a text for
+    each: one by the recipe unilm-small, or a run of osbert finetune generate, whose own settings count where none are
+    given.
+    Of one text the pieces are printed while they are written; with beams nothing is certain before the end.
 
     Parameters
     ----------
@@ -75,6 +79,11 @@ def generate(
         if unread := writer.unread(*sample):
             part = "beginning" if writer.goes_on else "end"
             notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
+    return _printed(writer, samples)
+
+
+def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
+    """Print what is written for samples, of one while it is written; return the result of the command."""
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
     if len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)
