@@ -121,7 +121,7 @@ def laid_out(
     if family and isinstance(sizes, Architecture):
         forms = {head.form for name, head in _heads(learner) if published[name]}
         bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-        tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.width // sizes.heads)
+        tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.key_width)
     return config, tensors
 
 
