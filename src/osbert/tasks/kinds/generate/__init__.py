@@ -211,9 +211,16 @@ class Generate(TableTask):
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
-        return [
+        several = [
             layout.with_target(source, target, name=self.name, record=record.number) for target in references(record)
         ]
+        cut = layout.prompt(source).truncated  # of the source, which counts once
+        return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
+
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read: of a source, or of a target behind `most`."""
+        return "at the end of a source or target"
 
     def limit(self, packer: Packer) -> str:
         """Return in words how much of a source is read."""
