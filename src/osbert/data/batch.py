@@ -48,6 +48,9 @@ class Batch:
     `lengths`: tokens of each of the B sequences, plain integers that never leave the CPU. `starts` (B,): where each
     sequence begins in the run. `records` (B,): the record each sequence belongs to. `together`: whether a record's
     sequences must stay in one batch, since the loss compares them; `whole`: whether all sequences must.
+
+    `source`: the texts that a decoder writes from, of each of the B sequences one, in the same order; None without a
+    decoder. N, the targets and `read` are of the decoder's tokens alone.
     """
 
     ids: Tensor
@@ -58,6 +61,7 @@ class Batch:
     starts: Tensor
     records: Tensor
     unseen: Tensor | None = None
+    source: Batch | None = None
     targets: Mapping[str, BatchTarget] = field(default_factory=dict)
     together: bool = False
     whole: bool = False
@@ -66,6 +70,11 @@ class Batch:
     def tokens(self) -> int:
         """Return N."""
         return sum(self.lengths)
+
+    @property
+    def size(self) -> int:
+        """Return how many tokens a pass reads: N, and those of the source."""
+        return self.tokens + (0 if self.source is None else self.source.tokens)
 
     @cached_property
     def read(self) -> Tensor:
@@ -114,7 +123,8 @@ class Batch:
             for name, column in vars(self).items()
             if name in (*TOKEN_COLUMNS, "starts", "records") and column is not None
         }
-        batch = replace(self, targets=moved, **columns)
+        source = None if self.source is None else self.source.to(device)
+        batch = replace(self, targets=moved, source=source, **columns)
         # Found on the CPU: a GPU would make the host wait for them.
         known = {"reads": self.reads, "consecutive": self.consecutive, "causal": self.causal}
         vars(batch).update(read=send(self.read, device), **known)
@@ -137,7 +147,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = False) -> list[Batch]:
-    """Return examples as batches of at most `tokens` tokens each; as one when it is 0.
+    """Return examples as batches of at most `tokens` tokens each, sources included; as one when it is 0.
 
     A sequence longer than that stands alone; with `together` the sequences of a record are parted by nothing.
     """
@@ -148,7 +158,7 @@ def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = 
         columns, sizes, counts = _by_record(columns)
     else:
         columns = _sorted(columns)
-        sizes, counts = columns.lengths, np.ones_like(columns.lengths)
+        sizes, counts = columns.sizes, np.ones_like(columns.lengths)
     cuts = _cuts(sizes.tolist(), tokens) if tokens else [(0, len(sizes))]
     ends = np.append(0, np.cumsum(counts)).tolist()
     parts = (columns[ends[first] : ends[last]] for first, last in cuts)
@@ -169,7 +179,7 @@ def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
 def _by_record(examples: Examples) -> tuple[Examples, Places, Places]:
     """Return examples with those of a record side by side, largest records first; the records' tokens and sequences."""
     _, numbers, counts = np.unique(examples.records, return_inverse=True, return_counts=True)
-    sizes = np.bincount(numbers, examples.lengths).astype(np.int64)
+    sizes = np.bincount(numbers, examples.sizes).astype(np.int64)
     order = np.argsort(-sizes, kind="stable")
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
@@ -177,7 +187,9 @@ def _by_record(examples: Examples) -> tuple[Examples, Places, Places]:
 
 
 def _sorted(examples: Examples) -> Examples:
-    """Return examples longest first; those of one length stay in their order."""
+    """Return examples longest first, the longest source before all; those of one length stay in their order."""
+    if examples.source is not None:  # an encoder, too, meets runs of equal lengths
+        return examples.take(np.lexsort((-examples.lengths, -examples.source.lengths)))
     if (examples.lengths[1:] <= examples.lengths[:-1]).all():
         return examples
     return examples.take(np.argsort(-examples.lengths, kind="stable"))
@@ -193,6 +205,7 @@ def _batch(examples: Examples) -> Batch:
         starts=torch.from_numpy(examples.starts),
         records=torch.from_numpy(examples.records),
         unseen=None if examples.unseen is None else torch.from_numpy(examples.unseen),
+        source=None if examples.source is None else _batch(examples.source),
         targets={name: _target(targets) for name, targets in examples.targets.items() if len(targets.labels)},
     )
 

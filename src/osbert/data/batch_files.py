@@ -17,15 +17,16 @@ from osbert.guarded import require_regular
 
 COLUMNS = (*TOKEN_COLUMNS, "starts", "records")
 LABELS = ("labels", "index", "weights")
+SOURCE = "source"
 
 
 def write_batches(path: Path, batches: Sequence[Batch]) -> None:
     """Write batches, whole or not at all: arrays "0.ids", "0.lengths", "0.mlm.labels" and so on, 0 for the first."""
     arrays: dict[str, np.ndarray] = {}
     for number, batch in enumerate(batches):
-        arrays[f"{number}.lengths"] = np.array(batch.lengths)
-        arrays[f"{number}.together"] = np.array(batch.together)
-        arrays |= _arrays(f"{number}", batch, COLUMNS)
+        arrays |= _columns(f"{number}", batch)
+        if batch.source is not None:
+            arrays |= _columns(f"{number}.{SOURCE}", batch.source)
         for name, target in batch.targets.items():
             arrays |= _arrays(f"{number}.{name}", target, LABELS)
             arrays[f"{number}.{name}.per_token"] = np.array(target.per_token)
@@ -53,6 +54,12 @@ def read_batches(path: Path) -> list[Batch]:
         ) from error
 
 
+def _columns(prefix: str, batch: Batch) -> dict[str, np.ndarray]:
+    """Return what a batch has without its targets and its source."""
+    sizes = {f"{prefix}.lengths": np.array(batch.lengths), f"{prefix}.together": np.array(batch.together)}
+    return sizes | _arrays(prefix, batch, COLUMNS)
+
+
 def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.ndarray]:
     columns = {name: getattr(owner, name) for name in names}
     return {f"{prefix}.{name}": value.numpy() for name, value in columns.items() if value is not None}
@@ -60,11 +67,13 @@ def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.nd
 
 def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
     own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-    names = {name.rpartition(".")[0] for name in own if "." in name}
+    names = {name.rpartition(".")[0] for name in own if "." in name} - {SOURCE}
+    source = _batch(own, f"{SOURCE}.") if f"{SOURCE}.lengths" in own else None
     columns: dict[str, Any] = {name: _tensor(own, name) for name in COLUMNS}
     lengths = tuple(own["lengths"].tolist())
     columns["together"] = bool(own["together"])
-    return Batch(lengths=lengths, targets={name: _target(own, f"{name}.") for name in sorted(names)}, **columns)
+    targets = {name: _target(own, f"{name}.") for name in sorted(names)}
+    return Batch(lengths=lengths, targets=targets, source=source, **columns)
 
 
 def _target(own: dict[str, np.ndarray], prefix: str) -> BatchTarget:

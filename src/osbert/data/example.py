@@ -41,6 +41,9 @@ class Example:
     `order` (n,): when a token is revealed, None for 0 everywhere. `positions` (n,): where it stands in the text, None
     for 0, 1, 2, ... `unseen` (n,): True on a token that sees others and is seen by none, itself included; None for
     False everywhere.
+
+    `source`: the text that a decoder writes from, and that all n tokens see; the tokens are then what a decoder reads
+    of the text that it writes (data/written.py). None where there is no decoder.
     """
 
     ids: Integers
@@ -50,6 +53,7 @@ class Example:
     order: Integers | None = None
     positions: Integers | None = None
     unseen: Booleans | None = None
+    source: Example | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     record: int = 0
     truncated: int = 0

@@ -39,7 +39,8 @@ class Targets:
 class Examples(Sequence[Example]):
     """B examples, N tokens: the columns (N,) of Example, `ids` to `unseen`, end to end.
 
-    `lengths`, `records` and `truncated` (B,): one number for each example.
+    `lengths`, `records` and `truncated` (B,): one number for each example. `source`: those of the examples, B as well,
+    or None; either all examples have one or none has.
     """
 
     ids: Integers
@@ -52,6 +53,7 @@ class Examples(Sequence[Example]):
     order: Integers | None = None
     positions: Integers | None = None
     unseen: Booleans | None = None
+    source: Examples | None = None
     targets: Mapping[str, Targets] = field(default_factory=dict)
 
     @classmethod
@@ -73,6 +75,7 @@ class Examples(Sequence[Example]):
             lengths=np.concatenate([part.lengths for part in parts]),
             records=np.concatenate([part.records for part in parts]),
             truncated=np.concatenate([part.truncated for part in parts]),
+            source=_joined_sources(parts),
             targets={name: _joined(name, parts) for name in names},
         )
 
@@ -83,6 +86,7 @@ class Examples(Sequence[Example]):
             lengths=np.array([len(example)]),
             records=np.array([example.record]),
             truncated=np.array([example.truncated]),
+            source=None if example.source is None else cls._alone(example.source),
             targets={
                 name: Targets(
                     labels=target.labels,
@@ -98,6 +102,11 @@ class Examples(Sequence[Example]):
     def starts(self) -> Places:
         """Where each example begins, (B,)."""
         return begins(self.lengths)
+
+    @property
+    def sizes(self) -> Places:
+        """Return how many tokens each example has in all (B,), those of its source included."""
+        return self.lengths if self.source is None else self.lengths + self.source.lengths
 
     def __len__(self) -> int:
         """Return B."""
@@ -120,6 +129,7 @@ class Examples(Sequence[Example]):
             targets=targets,
             record=int(self.records[place]),
             truncated=int(self.truncated[place]),
+            source=None if self.source is None else self.source[place],
         )
 
     def _run(self, first: int, last: int, step: int) -> Examples:
@@ -135,6 +145,7 @@ class Examples(Sequence[Example]):
             lengths=self.lengths[rows],
             records=self.records[rows],
             truncated=self.truncated[rows],
+            source=None if self.source is None else self.source[rows],
             targets={name: _cut(target, rows, bounds[0]) for name, target in self.targets.items()},
         )
 
@@ -148,6 +159,7 @@ class Examples(Sequence[Example]):
             lengths=lengths,
             records=self.records[places],
             truncated=self.truncated[places],
+            source=None if self.source is None else self.source.take(places),
             targets={name: _taken(target, places, moved) for name, target in self.targets.items()},
         )
 
@@ -188,6 +200,13 @@ def _joined_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
     return np.concatenate(
         [absent(part) if column is None and absent else column for column, part in zip(columns, parts)]
     )
+
+
+def _joined_sources(parts: Sequence[Examples]) -> Examples | None:
+    sources = [part.source for part in parts if part.source is not None]
+    if sources and len(sources) < len(parts):
+        raise ValueError("some examples have a source and others have none: they cannot be in one batch")
+    return Examples.joined(sources) if sources else None
 
 
 def _joined(name: str, parts: Sequence[Examples]) -> Targets:

@@ -20,7 +20,7 @@ def halves(batch: Batch) -> list[Batch]:
     """
     if batch.whole:
         return [batch]
-    lengths = np.array(batch.lengths)
+    lengths = np.array(batch.lengths) + (0 if batch.source is None else np.array(batch.source.lengths))
     units = np.arange(len(lengths))
     if batch.together:
         _, units = np.unique(batch.records.numpy(), return_inverse=True)
@@ -49,6 +49,7 @@ def _part(batch: Batch, rows: Places) -> Batch:
         lengths=tuple(lengths.tolist()),
         starts=torch.from_numpy(begins(lengths)),
         records=batch.records[torch.from_numpy(rows)],
+        source=None if batch.source is None else _part(batch.source, rows),
         targets={name: target for name, target in targets.items() if len(target.labels)},
     )
 

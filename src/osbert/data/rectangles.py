@@ -34,10 +34,15 @@ class Rectangle:
 def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangle]:
     """Yield the examples, longest first, in rectangles of at most `tokens` tokens, padding included.
 
-    A sequence longer than that stands alone. Raises ValueError at an example with an order, positions or unseen tokens.
+    A sequence longer than that stands alone. Raises ValueError at an example with an order, positions, unseen tokens or
+    a source.
     """
-    if any(column is not None for each in examples for column in (each.order, each.positions, each.unseen)):
-        raise ValueError("an example with an order, positions or unseen tokens of its own has no padded rectangle")
+    if any(
+        column is not None for each in examples for column in (each.order, each.positions, each.unseen, each.source)
+    ):
+        raise ValueError(
+            "an example with an order, positions, unseen tokens or a source of its own has no padded rectangle"
+        )
     order = sorted(range(len(examples)), key=lambda place: -len(examples[place]))
     start = 0
     while start < len(order):

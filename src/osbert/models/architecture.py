@@ -28,6 +28,8 @@ class Architecture(Sizes):
     """Attention heads in a block; they share the width evenly."""
     key_heads: int = 0
     """Heads of keys and values, each for heads / key_heads neighbouring heads of queries (GQA); 0 for as many."""
+    head_width: int = 0
+    """Width of the queries, keys and values of a head; 0 for an even share of the width (T5's first release: 64)."""
     width: int = 768
     """Numbers in the state of a token."""
     feedforward: int = 0
@@ -47,9 +49,10 @@ class Architecture(Sizes):
     gated: bool = False
     """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
     layer then adds biases."""
-    positions: Literal["learned", "rotary", "disentangled"] = "learned"
+    positions: Literal["learned", "rotary", "disentangled", "none"] = "learned"
     """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), or attention
-    scores between tokens and learned vectors of distances (disentangled, DeBERTa)."""
+    scores between tokens and learned vectors of distances (disentangled, DeBERTa); none: what distance_scores give is
+    all (T5)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
     window: int = 0
@@ -113,6 +116,8 @@ class Architecture(Sizes):
     tied: bool = True
     """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
     own, as EuroBERT's."""
+    scaled_pieces: bool = False
+    """Whether such heads divide the states by the root of the width, as T5's first release."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -127,6 +132,11 @@ class Architecture(Sizes):
     def summary_is_last(self) -> bool:
         """Return whether the last token of a sequence stands for it."""
         return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
+
+    @property
+    def key_width(self) -> int:
+        """Return how wide the queries, keys and values of a head are."""
+        return self.head_width or self.width // self.heads
 
     @property
     def blocks(self) -> int:
@@ -201,7 +211,10 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
-            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
+            (
+                *("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
+                "head_width",
+            ),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -293,7 +306,9 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
 def _uneven(sizes: Architecture) -> Iterator[str]:
     if sizes.key_heads > 0 and (sizes.heads % sizes.key_heads or sizes.key_heads == sizes.heads):
         yield f"key_heads is {sizes.key_heads}, but must divide {sizes.heads} heads into groups of several, or be 0"
-    if sizes.width % sizes.heads:
+    if sizes.head_width == sizes.width // sizes.heads > 0:
+        yield f"head_width is {sizes.head_width}, which is an even share of the width: leave it at 0"
+    if not sizes.head_width and sizes.width % sizes.heads:
         yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
-    elif sizes.positions == "rotary" and (sizes.width // sizes.heads) % 2:
-        yield f"rotary positions turn pairs of numbers, but a head is {sizes.width // sizes.heads} wide, which is odd"
+    elif sizes.positions == "rotary" and sizes.key_width % 2:
+        yield f"rotary positions turn pairs of numbers, but a head is {sizes.key_width} wide, which is odd"

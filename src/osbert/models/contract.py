@@ -59,7 +59,8 @@ class StepSize:
     `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
     tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
     sum of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a
-    local block, where the model has such. `companions`: the sizes of the same step for the learner's companions.
+    local block, where the model has such. `source`: the size of what a decoder writes from, where there is one, and
+    `cross_pairs` the sum over sequences of their tokens times those of their source. `companions`: the sizes of the same step for the learner's companions.
     """
 
     tokens: int
@@ -69,6 +70,8 @@ class StepSize:
     read: int
     read_pairs: int
     local_pairs: int = 0
+    source: StepSize | None = None
+    cross_pairs: int = 0
     companions: Mapping[str, StepSize] = field(default_factory=dict)
 
     @classmethod
@@ -88,6 +91,8 @@ class StepSize:
             for name, target in batch.targets.items():
                 labels[name] = labels.get(name, 0) + len(target.labels)
         window = learner.backbone.architecture.window
+        sources = [batch.source for batch in batches if batch.source is not None]
+        seen = [length for source in sources for length in source.lengths]
         return cls(
             tokens=sum(lengths),
             pairs=sum(length * length for length in lengths),
@@ -96,6 +101,8 @@ class StepSize:
             read=read,
             read_pairs=read_pairs,
             local_pairs=sum(length * min(length, 2 * window + 1) for length in lengths) if window else 0,
+            source=cls.of(learner, sources) if sources else None,
+            cross_pairs=sum(length * other for length, other in zip(lengths, seen)),
             companions={
                 name: cls.of(companion, [batch.with_targets(companion.heads) for batch in batches])
                 for name, companion in learner.companions.items()

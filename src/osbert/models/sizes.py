@@ -54,6 +54,14 @@ class Sizes:
     tied: bool = True
     """Whether heads that predict pieces compare the states with the piece embeddings, or with a table of their own."""
 
+    scaled_pieces: bool = False
+    """Whether heads that predict pieces divide the states by the root of the width (T5)."""
+
+    @property
+    def has_decoder(self) -> bool:
+        """Return whether it writes one text from another, the source, which a batch then has beside its tokens."""
+        return False
+
     @property
     def summary_is_last(self) -> bool:
         """Return whether the last token of a sequence stands for it, where one token does."""

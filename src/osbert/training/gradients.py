@@ -48,7 +48,7 @@ class Gradients:
         with restored(self.processor.generator) as generator:
             for place, batch in enumerate(self._passes(batches, sums.census)):
                 generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
-                with threads_for_batch(batch.tokens):
+                with threads_for_batch(batch.size):
                     outcomes = self.outcomes(batch)
                     sums.add(outcomes)
                     self._descend(outcomes, sums.census, last=place + 1 == sums.census.passes)

@@ -61,8 +61,8 @@ class Shortage:
         """Describe the shortage."""
         return cls(
             told=told,
-            most=max((batch.tokens for batch in batches), default=0),
-            half=max((batch.tokens for batch in parts(batches, 1)), default=0),
+            most=max((batch.size for batch in batches), default=0),
+            half=max((batch.size for batch in parts(batches, 1)), default=0),
             single=all(len(halves(batch)) == 1 for batch in batches),
             whole=any(batch.whole for batch in batches),
         )

@@ -114,7 +114,7 @@ def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float) -> float:
     begun = time.perf_counter()
     tokens = 0
     while not tokens or time.perf_counter() - begun < seconds:
-        tokens += sum(batch.tokens for batch in next(steps).batches)
+        tokens += sum(batch.size for batch in next(steps).batches)
     each = (time.perf_counter() - begun) / tokens
     return 1 / (each + (begun - started) / pool_tokens)
 

@@ -126,7 +126,7 @@ class Census:
         census = cls()
         for batch in batches:
             census.passes += 1
-            census.tokens += batch.tokens
+            census.tokens += batch.size
             for name, target in batch.targets.items():
                 census.counts[name] = census.counts.get(name, 0.0) + target.count
                 census.labels[name] = census.labels.get(name, 0) + len(target.labels)

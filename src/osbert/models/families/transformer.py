@@ -32,6 +32,7 @@ class Transformer(Backbone):
     settings = Architecture
     architecture: Architecture
     attends = True
+    block: type[Block] = Block
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
@@ -39,7 +40,7 @@ class Transformer(Backbone):
         architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
-        self.blocks = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.blocks))
+        self.blocks = nn.ModuleList(self.block(architecture, layer) for layer in range(architecture.blocks))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = (
             Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)
@@ -112,7 +113,7 @@ class Transformer(Backbone):
         if read is not None:
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
-        return self._summarised(hidden, batch)
+        return self.summarised(hidden, batch)
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (..., D) of the summaries (..., D)."""
@@ -156,7 +157,7 @@ class Transformer(Backbone):
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
-        width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
+        width = sizes.key_width if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
         if self.embeddings.distances is not None:
             layout.distances = self.embeddings.distances(layout)
@@ -183,7 +184,7 @@ class Transformer(Backbone):
         for layer in range(sizes.layers):
             yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
 
-    def _summarised(self, hidden: Tensor, batch: Batch) -> States:
+    def summarised(self, hidden: Tensor, batch: Batch) -> States:
         """Return the states (N, D) of the last layer with the summaries and the pooled states of the sequences."""
         kind = self.architecture.summary
         if kind in ("mean", "late"):
@@ -216,7 +217,7 @@ class Transformer(Backbone):
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
         # Of distances a query meets twice as many as there are keys, and so does a key.
-        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.width
+        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.heads * sizes.key_width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
 
 

@@ -69,7 +69,7 @@ class LeftToRightDecoder:
         for layer, (block, layout) in enumerate(zip(backbone.depth, backbone.layouts(backbone.layout(batch)))):
             query, key, value = block.attention.project(block.attended(hidden), layout)
             self.cache.fill(layer, key, value, places)
-            hidden = block.finished(hidden, block.attention.mixed(query, key, value, layout))
+            hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last]
         return self.head.scores(backbone.top(hidden, batch)[last])
@@ -86,7 +86,7 @@ class LeftToRightDecoder:
                 added[layout.window] = self._added(layout.window)
             query, key, value = block.attention.project(block.attended(hidden), layout)
             mixed = cache.attend(layer, query, key, value, added[layout.window])
-            hidden = block.finished(hidden, block.attention.outward(mixed.flatten(1)))
+            hidden = self._finished(layer, block, hidden, block.attention.outward(mixed.flatten(1)))
         cache.advance()
         return self.head.scores(backbone.top(hidden, batch))
 
@@ -94,6 +94,10 @@ class LeftToRightDecoder:
         """Go on with these rows alone; `related`: each is of the prompt of the row whose place it takes."""
         self.segments = self.segments[rows]
         self.cache.choose(rows, related=related)
+
+    def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return a layer's output (N, D) from its input and what attention gives of it, both (N, D)."""
+        return block.finished(hidden, mixed)
 
     def _one_each(self, pieces: Tensor) -> Batch:
         """Return the batch of the new tokens, each a sequence of its own."""

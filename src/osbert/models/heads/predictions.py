@@ -49,6 +49,7 @@ class MaskedLanguageHead(Head):
         else:
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
         self.transforms = sizes.piece_transform
+        self.scale = sizes.width**-0.5 if sizes.scaled_pieces else 1.0
         self.activation = ACTIVATIONS[sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
@@ -84,7 +85,8 @@ class MaskedLanguageHead(Head):
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
-        return self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
+        hidden = self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
+        return hidden if self.scale == 1 else hidden * self.scale
 
 
 def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:

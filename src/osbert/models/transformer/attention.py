@@ -28,8 +28,8 @@ class Attention(nn.Module):
     names of those that lie one on the other in its weight; `parts`: how many these are.
     """
 
-    def __init__(self, architecture: Architecture) -> None:
-        """Make the linear layers."""
+    def __init__(self, architecture: Architecture, *, across: bool = False) -> None:
+        """Make the linear layers; `across`: keys and values are those of another text (`across`)."""
         super().__init__()
         width = architecture.width
         self.heads = architecture.heads
@@ -39,25 +39,44 @@ class Attention(nn.Module):
         self.query: Linear | None = None
         self.sharing = 1
         self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
-        inner = width
-        if architecture.key_heads:
-            self.sharing = self.heads // architecture.key_heads
-            self.query = Linear(width, width, bias=architecture.biases)
+        joined = inner = self.heads * architecture.key_width
+        if architecture.key_heads or across:
+            self.sharing = self.heads // (architecture.key_heads or self.heads)
+            self.query = Linear(width, joined, bias=architecture.biases)
             self.matrices = {"query": ("query",), "inward": ("key", "value")}
-            inner = width // self.sharing
+            inner = joined // self.sharing
         self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
-        self.outward = Linear(width, width, bias=architecture.biases)
+        self.outward = Linear(joined, width, bias=architecture.biases)
         self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
         distances = architecture.positions == "disentangled"
         self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
         if architecture.distance_projections:
-            self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
+            self.distance_inward = Linear(width, 2 * joined, bias=architecture.biases)
             self.parts["distance_inward.weight"] = 2
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
         return self.mixed(*self.project(hidden, layout), layout)
+
+    def across(self, hidden: Tensor, source: Tensor, layout: Layout) -> Tensor:
+        """Return (R, D) for `hidden` (R, D), which sees the states of another text, `source` (N, D): cross-attention.
+
+        `layout`: as `Layout.across` gives it.
+        """
+        return self.mixed(self.queries(hidden), *self.keys(source), layout)
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        """Return the queries (R, H, K) of cross-attention."""
+        assert self.query is not None
+        return self.query(hidden).unflatten(-1, (self.heads, -1))
+
+    def keys(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values (N, H, K) of the source in cross-attention."""
+        key, value = self.inward(source).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
+        if self.sharing > 1:
+            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
+        return key, value
 
     def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         """Return what `forward` does, (R, D), for queries (R, H, K), and keys and values (N, H, K)."""
@@ -83,7 +102,7 @@ class Attention(nn.Module):
         if self.distance_inward is not None:
             both = self.distance_inward(vectors)
         else:
-            width, bias = 2 * vectors.shape[1], self.inward.bias
+            width, bias = 2 * self.outward.in_features, self.inward.bias
             both = linear(vectors, self.inward.weight[:width], None if bias is None else bias[:width])
         query, key = both.unflatten(-1, (2, self.heads, -1)).unbind(1)  # 2 x (C, H, K)
         return query * TERMS**-0.5, key
@@ -120,7 +139,7 @@ class Attention(nn.Module):
 
     def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K) of all."""
-        width = hidden.shape[1]
+        width = self.outward.in_features
         weight, bias = self.inward.weight, self.inward.bias
         first, others = (None, None) if bias is None else (bias[:width], bias[width:])
         query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))

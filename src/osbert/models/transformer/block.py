@@ -61,10 +61,17 @@ class Block(nn.Module):
 
     def finished(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Return the layer's output (R, D) from its input `hidden` (R, D) and what attention gives of it (R, D)."""
+        return self.completed(self.joined(hidden, mixed))
+
+    def joined(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the first half of `finished`: attention's part."""
         hidden = hidden + self.attention_adapter(self.dropout(mixed))
+        return hidden if self.before else self.attention_norm(hidden)
+
+    def completed(self, hidden: Tensor) -> Tensor:
+        """Return the second half of `finished`: the feed-forward layers' part."""
         if self.before:
             return hidden + self._feed(self.feedforward_norm(hidden))
-        hidden = self.attention_norm(hidden)
         return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
@@ -92,6 +99,35 @@ class Block(nn.Module):
 
     def _feed(self, hidden: Tensor) -> Tensor:
         return self.feedforward_adapter(self.dropout(self.fed(hidden)))
+
+
+class DecoderBlock(Block):
+    """A layer of a decoder: between its attention and its feed-forward layers it attends to the source."""
+
+    def __init__(self, architecture: Architecture, layer: int = 0) -> None:
+        """Make a layer, counted from 0."""
+        super().__init__(architecture, layer)
+        self.cross = Attention(architecture, across=True)
+        self.cross_norm = norm(architecture)
+
+    def written(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
+        """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, laid out `across`."""
+        hidden = self.joined(hidden, self.attention(self.attended(hidden), layout))
+        return self.completed(self.informed(hidden, self.cross.across(self.asking(hidden), source, across)))
+
+    def asking(self, hidden: Tensor) -> Tensor:
+        """Return what cross-attention makes queries of (R, D)."""
+        return self.cross_norm(hidden) if self.before else hidden
+
+    def informed(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return `hidden` (R, D) with what cross-attention gives (R, D)."""
+        hidden = hidden + self.dropout(mixed)
+        return hidden if self.before else self.cross_norm(hidden)
+
+    def compile(self, **options: Any) -> None:
+        """Compile the layer as `Block`, apart from the kernel of cross-attention too."""
+        self.cross.kernel = torch.compiler.disable(self.cross.kernel)
+        super().compile(**options)
 
 
 def norm(architecture: Architecture, width: int = 0) -> nn.Module:

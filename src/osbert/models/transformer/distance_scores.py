@@ -23,6 +23,8 @@ class DistanceScores(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         """Make the table (buckets, H)."""
         super().__init__()
+        self.past = False
+        """Whether no key is behind its query, so that all buckets are for keys before it: a decoder's."""
         self.table = nn.Embedding(architecture.distance_scores, architecture.heads)
 
     def forward(self, layout: Layout) -> Layout:
@@ -38,18 +40,20 @@ class DistanceScores(nn.Module):
     def between(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return what is added, (C, H, Q, T), for queries at positions `queries` (C, Q) and `keys` at theirs (C, T)."""
         apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 where the key is behind the query
-        return self.table(buckets(apart, self.table.num_embeddings)).movedim(-1, 1)
+        found = buckets(apart, self.table.num_embeddings, past=self.past)
+        return self.table(found).movedim(-1, 1)
 
 
-def buckets(apart: Tensor, count: int) -> Tensor:
+def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
     """Return the bucket of each distance, of `count`: the upper half is for keys behind their query.
 
-    In each half the nearest half of the distances have buckets of their own; those of the others grow by a factor, and
+    With `past` those share the bucket of distance 0, and all buckets are as one half. In each half the nearest half of the distances have buckets of their own; those of the others grow by a factor, and
     the last one has all from `FARTHEST` on.
     """
-    half = count // 2
+    half = count if past else count // 2
     near = half // 2
-    distance = apart.abs()
+    distance = -apart.clamp(max=0) if past else apart.abs()
     growth = torch.log(distance.clamp(min=1).float() / near) / math.log(FARTHEST / near)
     far = (near + (growth * (half - near)).long()).clamp(max=half - 1)
-    return torch.where(distance < near, distance, far) + half * (apart > 0)
+    found = torch.where(distance < near, distance, far)
+    return found if past else found + half * (apart > 0)

@@ -28,13 +28,13 @@ class Embeddings(nn.Module):
     before they are normalised (DeBERTa). `distances`: the vectors of disentangled positions.
     """
 
-    def __init__(self, architecture: Architecture) -> None:
-        """Make the tables an architecture asks for."""
+    def __init__(self, architecture: Architecture, pieces: nn.Embedding | None = None) -> None:
+        """Make the tables an architecture asks for; `pieces`: that of the pieces, where there is one already."""
         super().__init__()
         width = architecture.embedding or architecture.width
         self.first = architecture.first_position
         places = architecture.length + self.first
-        self.pieces = nn.Embedding(architecture.vocabulary, width)
+        self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
         self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first

@@ -136,7 +136,7 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
         watch(Notice(f"At most {phase.length} tokens a sequence: {_told(speed)}."))
     loader = plan.loader(length=settings.data.length)
     looked_at = [loader.held_out(), *other_text(plan).values()]
-    held_out = sum(batch.tokens for batches in looked_at for batch in batches)
+    held_out = sum(batch.size for batches in looked_at for batch in batches)
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
         spent=time.monotonic() - plan.begun,

@@ -1,0 +1,126 @@
+"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from torch import Tensor, nn
+
+from osbert.data.batch import Batch
+from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
+from osbert.models.families.transformer import Transformer
+from osbert.models.generation.source_reader import SourceDecoder
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.transformer.block import DecoderBlock
+from osbert.models.transformer.embeddings import Embeddings
+from osbert.models.transformer.layout import Layout
+
+
+class _Decoder(Transformer):
+    """The blocks that write, over the table of pieces of those that read."""
+
+    block = DecoderBlock
+
+    def __init__(self, sizes: PairArchitecture, pieces: nn.Embedding) -> None:
+        super().__init__(sizes.decoder_side)
+        self.embeddings = Embeddings(sizes.decoder_side, pieces)
+        if self.embeddings.distance_scores is not None:
+            self.embeddings.distance_scores.past = True
+
+    def written(self, batch: Batch, source: Tensor, layout_of_source: Layout) -> Tensor:
+        """Return the last layer's states (N, D) of a batch, given the encoder's states of its source."""
+        layout = self.layout(batch)
+        across = layout.across(layout_of_source)
+        hidden = self.embeddings(batch)
+        for block, seen in zip(self.depth, self.layouts(layout), strict=True):
+            assert isinstance(block, DecoderBlock)
+            hidden = block.written(hidden, seen, source, across)
+        return self.top(hidden, batch)
+
+
+class Pair(Backbone):
+    """An encoder and a decoder that share the table of pieces (Raffel et al. 2020, section 2.1).
+
+    With a source in the batch, its states are the decoder's. A batch without one is read by the encoder alone, whose
+    states serve every other task; so `stack` and all that goes with it is the encoder's.
+    """
+
+    settings = PairArchitecture
+    architecture: PairArchitecture
+    attends = True
+
+    def __init__(self, architecture: PairArchitecture) -> None:
+        """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
+        super().__init__()
+        feedforward = architecture.feedforward or 4 * architecture.width
+        self.architecture = architecture = architecture.changed(feedforward=feedforward)
+        self.encoder = Transformer(architecture.encoder_side)
+        self.writer = _Decoder(architecture, self.encoder.embedding)
+
+    @property
+    def stack(self) -> Sequence[nn.Module]:
+        """Return the embeddings, then each layer's block, of the encoder."""
+        return self.encoder.stack
+
+    @property
+    def mixers(self) -> Sequence[nn.Module]:
+        """Return the module of each layer of the encoder that joins what its heads put out (N, H * K)."""
+        return self.encoder.mixers
+
+    @property
+    def above(self) -> Sequence[nn.Module]:
+        """Return the decoder's blocks, and what the encoder has above its stack; not the table that both have."""
+        return [*self.encoder.above, self.writer.blocks, self.writer.norm]
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """Return the table of piece embeddings (V, D)."""
+        return self.encoder.embedding
+
+    def initialise(self) -> None:
+        """Draw all weights afresh."""
+        self.encoder.initialise()
+        self.writer.initialise()
+
+    def forward(self, batch: Batch, read: Tensor | None = None) -> States:
+        """Return the decoder's states, its last tokens' as summaries; of a batch without a source the encoder's."""
+        if batch.source is None:
+            return self.encoder(batch, read)
+        hidden = self.writer.written(batch, self.encoder(batch.source).hidden, self.encoder.layout(batch.source))
+        return self.writer.summarised(hidden, batch)
+
+    def layers(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield the encoder's states of a batch without a source, layers + 1 of (N, D)."""
+        return self.encoder.layers(batch)
+
+    def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
+        """Yield each layer's attention weights of the encoder, (H, T, T) a sequence, queries in rows."""
+        return self.encoder.weights(batch, states)
+
+    def decoder(self, head: Head) -> SourceDecoder | None:
+        """Return what writes texts from their sources."""
+        if not isinstance(head, MaskedLanguageHead):
+            return None
+        return SourceDecoder(self.writer, head, self.encoder)
+
+    def readable(self, batch: Batch) -> Tensor | None:
+        """Return the tokens (R,) that suffice where the encoder alone reads; None with a source."""
+        return self.encoder.readable(batch) if batch.source is None else None
+
+    def summaries(self, batch: Batch) -> Tensor:
+        """Return the index (B,) of each sequence's summary token in the batch."""
+        return (self.encoder if batch.source is None else self.writer).summaries(batch)
+
+    def flops(self, size: StepSize) -> int:
+        """Return the FLOPs of one forward pass."""
+        if size.source is None:
+            return self.encoder.flops(size)
+        sizes, writer = self.architecture, self.writer
+        crossing = [block.cross for block in writer.depth if isinstance(block, DecoderBlock)]
+        of_source = sum(matrix_weights(cross.inward) for cross in crossing)
+        own = sum(map(matrix_weights, writer.depth)) - of_source
+        pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
+        below = self.encoder.flops(size.source)
+        return below + 2 * size.tokens * own + 2 * size.source.tokens * of_source + 4 * pairs
+

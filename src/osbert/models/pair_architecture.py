@@ -1,0 +1,62 @@
+"""The settings of encoder-decoders: those of the Transformer for both sides, and what the decoder has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from osbert.models.architecture import Architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairArchitecture(Architecture):
+    """The sizes and choices of an encoder with a decoder (Vaswani et al. 2017, section 3); `layers`: the encoder's."""
+
+    family: ClassVar[str] = "pair"
+    decoder_layers: int = 0
+    """Blocks of the decoder; 0 for as many as the encoder has."""
+
+    @property
+    def has_decoder(self) -> bool:
+        """Return that it writes one text from another."""
+        return True
+
+    @property
+    def encoder_side(self) -> Architecture:
+        """Return the settings of the encoder, a Transformer."""
+        return self._side()
+
+    @property
+    def decoder_side(self) -> Architecture:
+        """Return the settings of the decoder, as those of a Transformer that looks left."""
+        return self._side(
+            layers=self.decoder_layers or self.layers, direction="left_to_right", segments=0, pooling="none"
+        )
+
+    def _side(self, **changes: object) -> Architecture:
+        own = {one.name: getattr(self, one.name) for one in fields(Architecture)}
+        return Architecture(**{**own, **changes})
+
+    def resized(self, layers: int, width: int) -> PairArchitecture:
+        """Return these settings with other `layers` and `width`; the decoder's layers stay in proportion."""
+        decoder = round(self.decoder_layers * layers / self.layers)
+        return super().resized(layers, width).changed(decoder_layers=decoder)
+
+    def narrowed(self, share: float) -> None:
+        """Return None: no other model shares the tables of an encoder-decoder."""
+        return
+
+    def problems(self) -> tuple[str, ...]:
+        """Return every setting that no encoder-decoder can be built with."""
+        return (*super().problems(), *self._of_pair())
+
+    def _of_pair(self) -> Iterator[str]:
+        if self.decoder_layers < 0:
+            yield f"decoder_layers is {self.decoder_layers}, but must be at least 1, or 0 for as many as layers"
+        off = {"direction": "both", "window": 0, "recurrent": 0, "adapters": 0, "distinct": 0, "neighbours": 0.0}
+        for name, value in off.items():
+            if getattr(self, name) != value:
+                yield f"{name} is {getattr(self, name)}, which an encoder with a decoder does without: leave it out"
+        if self.positions == "disentangled":
+            yield "positions is disentangled, whose decoder keeps no keys: take learned, rotary or none"
