@@ -26,6 +26,7 @@ from osbert.tasks import Record, Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.choose.records import Choices
 from osbert.tasks.kinds.choose.records import names as choice_names
+from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -87,7 +88,14 @@ def passages(task: Task) -> list[Record]:
     return [dataclasses.replace(task.record_of([text]), number=place, label=label) for place, (text, label) in pairs]
 
 
+def written(task: Task) -> list[Record]:
+    """Return records with a text to write, long enough for runs of four words."""
+    found = texts_and_labels(task)
+    return [dataclasses.replace(one, label=("a good film .",)) for one in found]
+
+
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
+    Generate: written,
     Span: questions,
     Choose: choices,
     Rerank: candidates,
@@ -107,7 +115,9 @@ def fitted(name: str) -> tuple[Task, list[Record]]:
 
 def right(record: Record) -> Any:
     """Return the value of a perfect prediction."""
-    return record.label[0].text if isinstance(record, Question) else record.label
+    if isinstance(record, Question):
+        return record.label[0].text
+    return record.label[0] if record.label == ("a good film .",) else record.label
 
 
 def learner(task: Task) -> Learner:

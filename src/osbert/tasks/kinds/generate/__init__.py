@@ -234,11 +234,18 @@ class Generate(TableTask):
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
+        targets = references(record)
         if isinstance(layout, UnifiedLayout):
-            return [layout.with_target(source, target, record=record.number) for target in references(record)]
-        return [
-            layout.with_target(source, target, name=self.name, record=record.number) for target in references(record)
-        ]
+            several = [layout.with_target(source, target, record=record.number) for target in targets]
+        else:
+            several = [layout.with_target(source, one, name=self.name, record=record.number) for one in targets]
+        cut = layout.prompt(source).truncated  # of the source, which counts once
+        return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
+
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read: of a source, or of a target behind `most`."""
+        return "at the end of a source or target"
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels that a unified model learns from; others have theirs already."""

@@ -1,0 +1,79 @@
+"""squad_questions: questions to write for answers in paragraphs, from SQuAD's files (Du et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from osbert.data.example import Booleans
+from osbert.errors import Problems
+from osbert.reading.held_out import hold_out
+from osbert.reading.splits import find_named
+from osbert.reading.table import Origin
+from osbert.tasks import Record, Source, Task
+from osbert.tasks.kinds.generate import Generate, PairedTextSource
+from osbert.tasks.kinds.span.files import questions, read_json
+
+
+class QuestionWritingSource(PairedTextSource):
+    """Reads files in SQuAD's form, and tables with answers, contexts and questions."""
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(data)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield each answer with its paragraph and question; questions without an answer are passed over."""
+        content = self._content(origin)
+        if content is None:
+            yield from super().read(origin, problems, labelled=labelled)
+            return
+        assert isinstance(origin, Path)
+        for asked in questions(content, origin, problems):
+            question, paragraph = asked.texts
+            for answer in dict.fromkeys(gold.text for gold in asked.label or ()):
+                yield Record(number=0, texts=(answer, paragraph), label=(question,), path=str(origin))
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which are held out: all questions of a share of the paragraphs."""
+        paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
+        out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
+        return np.array([out[record.texts[-1]] for record in records], np.bool_)
+
+    def findings(self) -> list[str]:
+        """Return the files in use, and where development questions come from."""
+        files = self.files()
+        if self._content(self.file("train")) is None:
+            return super().findings()
+        lines = [f"{origin}: questions in SQuAD's form" for split, origin in files.items() if split != "test"]
+        if "dev" not in files:
+            share = f"{self.task.held_out:.0%} of the paragraphs"
+            lines.append(f"no file for development: the questions on {share} are held out")
+        return lines
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training table."""
+        return self.task if self._content(self.file("train")) is not None else super().resolved()
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data."""
+        of_squad = isinstance(data, Path) and (data.is_dir() or self._content(data) is not None)
+        return Source.moved(self, data, given) if of_squad else super().moved(data, given)
+
+    def _content(self, origin: Origin) -> Any:
+        """Return the object of a file in SQuAD's form, None for a table."""
+        return read_json(origin, encoding=self.task.encoding) if isinstance(origin, Path) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadQuestions(Generate):
+    """A folder with train-v1.1.json and dev-v1.1.json, or one such file; or tables: answer, context and question."""
+
+    reader: ClassVar[type[Source]] = QuestionWritingSource
+
+    text: tuple[str, ...] = ("answer", "context")
+    target: str = "question"
