@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.figures import Figure, named
+from osbert.analysis.figures import DEVIATIONS, Figure, named
 from osbert.analysis.kinds.contract import Analysis, PlacedTree, TextPass
 from osbert.analysis.probe import expected_layer
 from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM, word_states
@@ -150,8 +150,8 @@ class Structure(Analysis):
             selectivity = replace(
                 arcs,
                 name="tree_arcs_selectivity",
-                value=one.share - other.share,
-                interval=None,
+                value=(gain := one.share - other.share),
+                interval=(gain - (margin := _margin(one, other)), gain + margin),
                 baselines={EMBEDDINGS: found[0].share - learnt[0].share},
             )
             ordered = replace(
@@ -262,6 +262,12 @@ def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeSc
             by_length.setdefault(len(tree.heads), []).append(rank_correlation(found, tree.distances))
     means = [float(np.nanmean(each)) for each in by_length.values() if np.isfinite(each).any()]
     return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
+
+
+def _margin(one: _TreeScores, other: _TreeScores) -> float:
+    """Return half the width of the interval of the difference of two shares, of arcs that are not the same."""
+    variances = (scores.share * (1 - scores.share) / scores.count for scores in (one, other))
+    return DEVIATIONS * math.sqrt(sum(variances))
 
 
 def _line(words: int) -> Squares:
