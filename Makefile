@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
 PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# Compiled files are kept: without them every process that the tests start compiles all that it imports again.
+QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
 .PHONY: help install demo test faults check map notebook docs gpu-ready gpu clean browser
 
@@ -29,16 +31,16 @@ demo: install
 	@$(BIN)/osbert demo
 
 test: $(VENV)/.installed-test
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	@$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 faults: $(VENV)/.installed-test
-	@OMP_NUM_THREADS=1 OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults
+	@$(QUICKLY) OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults
 
 check: $(VENV)/.installed-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/structure
+	@$(QUICKLY) $(BIN)/python -m pytest tests/structure
 
 map: $(VENV)/.installed
 	@$(BIN)/python tools/code_map.py
