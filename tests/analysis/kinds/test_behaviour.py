@@ -147,7 +147,8 @@ def test_models_that_predict_no_pieces_say_so(runs: dict[str, Path], model: Path
     (folder / "texts.txt").write_text("the good film .\n\na bad play .\n\n" * 12)
     other = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", device="cpu", shortest=3)
     assert {"minimal_pairs", "stereotypes", "facts"}.isdisjoint(other.figures)
-    assert sum("no language head" in note for note in other.notes) >= 3
+    [mute] = [note for note in other.notes if "no language head" in note]
+    assert {*mute.partition(":")[0].split(", ")} >= {"minimal_pairs", "stereotypes", "facts"}
     causal = write_run(tmp_path / "causal", None, masks=True, direction="left_to_right")
     read = osbert.analyse(causal, data=folder, out=tmp_path / "read", device="cpu", shortest=3)
     assert read.figure("minimal_pairs", paradigm="order").n == 32 and "stereotypes" not in read.figures

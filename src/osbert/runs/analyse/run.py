@@ -35,7 +35,6 @@ from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
 KINDS = "analysis.kinds"
-LACKING = "the data have no"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,20 +151,12 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        idle: dict[str, list[str]] = {}  # the analyses by the reason for which they are not done
-        for name, reason in reasons.items():
-            idle.setdefault(reason if reason.startswith(LACKING) else f"{name}: {reason}", []).append(name)
-        missing = [
-            f"{', '.join(names)}: {reason}" if reason.startswith(LACKING) else reason
-            for reason, names in idle.items()
-            if reasons[names[0]]
-        ]
         few = (
             f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
             for name, kind in due.items()
             if not found[name]
         )
-        notes = [*self._notes(), *unread, *missing, *few]
+        notes = [*self._notes(), *unread, *left_undone(reasons), *few]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -186,7 +177,7 @@ class _AnalysisRun:
         """Return why a measurement does not apply, "" where it does."""
         if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
             return obstacle
-        return f"{LACKING} {kind.reads.replace('_', ' ')} that could be used"
+        return f"the data have no {kind.reads.replace('_', ' ')} that could be used"
 
     @property
     def _again(self) -> str:
@@ -280,6 +271,18 @@ class _AnalysisRun:
             [*sections, about],
             lead="Each figure, with its interval and what it is compared with, is in analysis.json beside this page.",
         )
+
+
+def left_undone(reasons: Mapping[str, str]) -> list[str]:
+    """Return which analyses are not done and why, those of one reason together; "" is no reason.
+
+    >>> left_undone({"heads": "", "tags": "there are no trees", "arcs": "there are no trees"})
+    ['tags, arcs: there are no trees']
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(together)}: {reason}" for reason, together in names.items() if reason]
 
 
 def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
