@@ -1,24 +1,29 @@
-"""Are weights of words faithful? Deletion and sufficiency on SST-2 and MRPC, beside random and a random head; and time.
+"""Are weights of words faithful? Deletion and sufficiency on SST-2 and MRPC, beside random orders and random models.
 
     python benchmarks/faithfulness.py --model MINILM --data GLUE [--train 1000] [--rows 100] [--epochs 2] [--seed 0]
 
 A model is fine-tuned on `train` rows of each set, and its predictions for `rows` others are explained. Words are ranked
-by integrated gradients, by occlusion, by integrated gradients of the same encoder under a head of random weights, and
-at random. Printed for each order, as means over 1, 5, 10, 20 and 50% of the words, one at least (DeYoung et al. 2020,
-section 4): comprehensiveness, how far the probability of the predicted label falls when the first words are replaced by
-[MASK] (higher is better), and sufficiency, how far it falls when all other words are (lower is better), each with the
-95% interval over rows. Then the completeness error, the rank correlation with occlusion and with the random head, and
+by integrated gradients, by occlusion, by integrated gradients of a model with random weights, and at random. Printed
+for each order, as means over 1, 5, 10, 20 and 50% of the words, one at least (DeYoung et al. 2020, section 4):
+comprehensiveness, how far the probability of the predicted label falls when the first words are replaced by [MASK]
+(higher is better), and sufficiency, how far it falls when all other words are (lower is better), each with the 95%
+interval over rows. Then the completeness error, and the rank correlation of the weights with those of occlusion, of the
+same encoder under HEADS heads of random weights, of random weights from the top down to a layer (Adebayo et al. 2018,
+section 3), and of a shuffled order, which says what length alone gives. A random head reads a fine-tuned encoder's
+states along the axis that they lie on, with a sign of its own: hence the share of their variance on the first one. Last
 the median seconds of one text of 128 tokens at 32 points, on the threads that torch takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +36,13 @@ from osbert.analysis.explanation import OutputScore, baseline_vector, rank_corre
 from osbert.analysis.interpolation import Blend, Interpolation
 from osbert.analysis.occlusion import occlusion
 from osbert.analysis.words import token_words
+from osbert.evaluation.forward import batches
 from osbert.inference.engine import Engine
 from osbert.models.contract import Learner
 from osbert.tasks import Record
 from osbert.tasks.explained import contrast
 
+HEADS = 4
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 TEXTS = {"SST-2": ("sentence",), "MRPC": ("#1 String", "#2 String")}
 LABELS = {"SST-2": "label", "MRPC": "Quality"}
@@ -106,18 +113,15 @@ def measure(engine: Engine, rows: Sequence[dict[str, str]], seed: int) -> None:
     line = line_of(engine, engine.learner, records, labels)
     ours, errors = gradients(line)
     drops = occlusion(line, groups, words, counts)
-    head = engine.learner.heads[engine.fine_tuned.name]
-    kept = {name: weight.clone() for name, weight in head.state_dict().items()}
-    torch.manual_seed(seed)
-    for weight in head.parameters():
-        torch.nn.init.normal_(weight, std=0.02)
-    others, _ = gradients(line)
-    head.load_state_dict(kept)
+    depth = len(engine.learner.backbone.stack) - 1
+    models = {depths: [_random(engine.learner, seed, depths) for seed in range(HEADS)] for depths in (0, 1, depth)}
+    others = {depths: [gradients(replace(line, learner=one, score=_score(line, one)))[0] for one in found]
+              for depths, found in models.items()}  # fmt: skip
     rng = np.random.default_rng(seed)
     orders = {
         "integrated gradients": [np.argsort(-one) for one in ours],
         "occlusion": [np.argsort(-one) for one in drops],
-        "a random head's gradients": [np.argsort(-one) for one in others],
+        "a random model's gradients": [np.argsort(-one) for one in others[depth][0]],
         "random order": [rng.permutation(count) for count in counts],
     }
     for name, order in orders.items():
@@ -125,11 +129,47 @@ def measure(engine: Engine, rows: Sequence[dict[str, str]], seed: int) -> None:
         print(f"{name:26} comprehensiveness {with_interval(enough)}  sufficiency {with_interval(needed)}")
     few = np.mean(np.less(errors, 0.02))
     print(f"completeness error: median {statistics.median(errors):.2%}, under 2% in {few:.0%}")
-    for name, compared in {"occlusion": drops, "a random head": others}.items():
-        known = [one for one in map(rank_correlation, ours, compared) if one is not None]
-        print(
-            f"rank correlation with {name}: mean {np.mean(known):.2f}, of absolute values {np.mean(np.abs(known)):.2f}"
-        )
+    print(f"variance of the pooled states on their first axis: {first_axis(line):.1%}")
+    compared = {"occlusion": [drops], "a shuffled order": [[rng.permutation(one) for one in ours]]}
+    compared |= {f"random head, {depths} random layers": found for depths, found in others.items()}
+    for name, weighed in compared.items():
+        means = [correlations(ours, one) for one in weighed]
+        mean, size = np.mean(means, axis=0)
+        spread = ", ".join(f"{one:.2f}" for one, _ in means)
+        print(f"rank correlation with {name}: mean {mean:.2f} ({spread}), of absolute values {size:.2f}")
+
+
+def correlations(ours: Sequence[NDArray[np.floating]], others: Sequence[NDArray[np.floating]]) -> tuple[float, float]:
+    """Return the mean over rows of the rank correlation, and of its absolute value."""
+    known = [one for one in map(rank_correlation, ours, others) if one is not None]
+    return float(np.mean(known)), float(np.mean(np.abs(known)))
+
+
+def first_axis(line: Interpolation) -> float:
+    """Return the part of the variance of the pooled states that lies on their first principal axis."""
+    with torch.no_grad():
+        states = torch.cat([line.learner.backbone(batch).pooled for batch in batches(line.examples)]).double()
+    sizes = torch.linalg.svdvals(states - states.mean(dim=0)).square()
+    return float(sizes[0] / sizes.sum())
+
+
+def _score(line: Interpolation, learner: Learner) -> OutputScore:
+    """Return the score of a line of another learner."""
+    assert isinstance(line.score, OutputScore)
+    return OutputScore(learner, next(iter(learner.heads)), line.score.weights)
+
+
+def _random(learner: Learner, seed: int, layers: int) -> Learner:
+    """Return a learner with a head, and so many layers from the top with the pooler, of random weights."""
+    made = copy.deepcopy(learner)
+    torch.manual_seed(seed)
+    parts = [*made.heads.values(), *(made.backbone.above if layers else ()), *made.backbone.stack[::-1][:layers]]
+    for name, weight in (named for part in parts for named in part.named_parameters()):
+        if weight.ndim >= 2:
+            torch.nn.init.normal_(weight, std=0.02)
+        else:
+            torch.nn.init.constant_(weight, float("norm" in name and name.endswith("weight")))
+    return made
 
 
 def seconds(engine: Engine) -> float:
@@ -159,6 +199,7 @@ def main() -> None:
         training, held = rows[: given.train], rows[given.train :]
         with tempfile.TemporaryDirectory() as folder:
             settings = {"epochs": given.epochs, "seed": given.seed, "batch": 16, "learning_rate": 5e-5}
+            settings |= {"pair": "pair"} if len(TEXTS[name]) == 2 else {}
             run = osbert.finetune(
                 "classify", model=given.model, data={"train": training, "dev": held}, out=f"{folder}/run", **settings
             )

@@ -19,6 +19,7 @@ osbert.adapt
 osbert.analyse
 osbert.build_corpus
 osbert.compare
+osbert.compare_encoders
 osbert.distil
 osbert.embed
 osbert.evaluate
@@ -32,8 +33,10 @@ osbert.finetune_glue
 osbert.load
 osbert.predict
 osbert.pretrain
+osbert.score
 osbert.search
 osbert.train_tokenizer
+osbert.training_rows
 osbert.errors.Problems
 osbert.errors.UnknownSetting
 osbert.errors.UserError
@@ -48,13 +51,22 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "embed embedder evaluate explain explains fill fine_tuned generate learner not_applied predict "
+    Engine: "attention embed embedder evaluate explain explains fill fine_tuned generate learner not_applied predict "
     "predict_encoded predict_records score sentence_model states states_of stream",
     Run: "facts model reported",
     FinetuneRun: "errors facts interval metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
-SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.explain, Engine.states, FinetuneRun]
+SHOWN = [
+    Engine.embed,
+    Engine.predict,
+    Engine.fill,
+    Engine.explain,
+    Engine.attention,
+    Engine.score,
+    Engine.states,
+    FinetuneRun,
+]
 """What has an example besides the public names."""
 
 

@@ -1,6 +1,18 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from osbert.api.models import analyse, compare, embed, evaluate, explain, export, load, predict
+from osbert.api.models import (
+    analyse,
+    compare,
+    compare_encoders,
+    embed,
+    evaluate,
+    explain,
+    export,
+    load,
+    predict,
+    score,
+    training_rows,
+)
 from osbert.api.training import (
     adapt,
     build_corpus,
@@ -20,6 +32,7 @@ __all__ = [
     "analyse",
     "build_corpus",
     "compare",
+    "compare_encoders",
     "distil",
     "embed",
     "evaluate",
@@ -33,6 +46,8 @@ __all__ = [
     "load",
     "predict",
     "pretrain",
+    "score",
     "search",
     "train_tokenizer",
+    "training_rows",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import itertools
 import os
@@ -39,6 +41,7 @@ VERBS = {
     "predict": "Predict with a fine-tuned run: one text, or a file.",
     "explain": "Show which words made a run say what it says: of a text, or of a file.",
     "generate": "Go on with texts: what a left-to-right model writes after them.",
+    "score": "Show how likely a pretrained model holds a text, or each text of a file.",
     "serve": "Answer over HTTP with fine-tuned runs and encoders.",
     "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
     "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
@@ -64,7 +67,12 @@ GROUPS = {
     ),
 }
 
-SUBVERBS: dict[str, dict[str, str]] = {"analyse": {}}
+SUBVERBS: dict[str, dict[str, str]] = {
+    "analyse": {
+        "attention": "Show what each head attends to in a text or a pair, as one page that needs no network.",
+        "compare": "Compare models on the same texts: layers, heads, and a run over its steps.",
+    }
+}
 """Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
 
 OLDER = {"neighbours": "search"}
@@ -142,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
+        # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
+        atexit.register(gc.freeze)
     try:
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output

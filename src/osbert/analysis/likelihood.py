@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -67,8 +68,8 @@ class LanguageModel:
             begins = np.flatnonzero(np.diff(records, prepend=-1))  # the labels of one text have consecutive numbers
             ranks = np.arange(len(records)) - np.repeat(begins, np.diff(begins, append=len(records)))
             flat[records + ranks] = found
-        parts = np.split(flat, firsts[1:-1])
-        return [np.where(chosen, part, np.nan) for part, chosen in zip(parts, every, strict=True)]
+        bounds = zip(pairwise(firsts.tolist()), every, strict=True)
+        return [np.where(chosen, flat[first:last], np.nan) for (first, last), chosen in bounds]
 
     def candidates(self, examples: Sequence[Example], pieces: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return for each of n texts with one mask in it the log-probabilities (n, K) of some pieces (K,) there.

@@ -24,6 +24,8 @@ STRENGTHS = (1e-4, 1e-3, 1e-2)
 """Weights of the squared weights in the loss, of which one is chosen on words that were held out."""
 STEPS = 100
 """Most steps of L-BFGS, which begins at 0 and so needs no seed."""
+GRADIENT = 1e-4
+"""The largest derivative of the loss at which it stops: answers change no more from there on."""
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Where the portions of the online code end, as parts of all labels."""
 
@@ -130,7 +132,7 @@ class MixedProbe:
 
 def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
     """Move parameters to where a loss is least, by L-BFGS from where they are."""
-    optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS, tolerance_grad=GRADIENT, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()

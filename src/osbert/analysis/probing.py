@@ -38,8 +38,10 @@ from osbert.reports.explained import explained
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
-ITEMS = {"select": 16_000, "score": 8_000}
+ITEMS = {"select": 8_000, "score": 4_000}
 """Most items to train on, and most to score."""
+MIXED = 2_500
+"""Most items that a mix of layers is trained on: each of its steps reads all layers."""
 ROOM = 2**26
 """Most numbers of states that are held, in half precision; of a larger model fewer items are kept."""
 LARGEST = 2.0**15
@@ -114,6 +116,7 @@ class LayerProbes(Analysis):
     """The states of some items in all layers, and linear probes of them. A subclass says what the items are."""
 
     needs_attention = False
+    least = f"{LEAST} items to learn from and {LEAST} to score, of two labels or more"
     name: ClassVar[str]
     """Of its figures."""
     says: ClassVar[str]
@@ -225,12 +228,12 @@ class LayerProbes(Analysis):
 
     def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
-        states = (data.states[0][:-1], data.states[1][:-1])
-        shares = MixedProbe(states[0], data.gold[0], len(data.names), strength=strength).shares
+        states, gold = (data.states[0][:-1, :MIXED], data.states[1][:-1]), (data.gold[0][:MIXED], data.gold[1])
+        shares = MixedProbe(states[0], gold[0], len(data.names), strength=strength).shares
         even = (data.layers - 1) / 2
         centre = float(np.arange(data.layers) @ shares)
-        yield replace(common, name=f"{self.name}_centre", value=centre, n=len(data.gold[0]), baselines={"even": even})
-        expected = expected_layer(cumulative(states, data.gold, len(data.names), strength))
+        yield replace(common, name=f"{self.name}_centre", value=centre, n=len(gold[0]), baselines={"even": even})
+        expected = expected_layer(cumulative(states, gold, len(data.names), strength))
         if math.isfinite(expected):
             yield replace(common, name=f"{self.name}_expected_layer", value=expected)
 

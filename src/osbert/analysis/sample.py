@@ -16,11 +16,14 @@ from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
 from osbert.reading.trees import Tree
+from osbert.terminal import counted
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.form import Form
 from osbert.text.normalize import is_punctuation
 
 Item = TypeVar("Item")
+UNUSUAL = 0.02
+"""The part of all pieces, or texts, from which on what is wrong with them is said."""
 CHARACTERS = 16
 """Characters of a text that are cut for each token that is read of it; few texts have so long pieces."""
 
@@ -104,6 +107,19 @@ class TextSample:
         return digest.hexdigest()
 
 
+def oddities(sample: TextSample, unknown: int) -> list[str]:
+    """Return in words what makes figures of a sample doubtful: many unknown pieces, and texts that are there twice."""
+    found = []
+    count = sum(int((one.ids[~one.special] == unknown).sum()) for one in sample.examples)
+    pieces = sum(int((~one.special).sum()) for one in sample.examples)
+    if count > UNUSUAL * pieces:
+        found.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
+    repeated = len(sample.examples) - len({one.ids.tobytes() for one in sample.examples})
+    if repeated > UNUSUAL * len(sample.examples):
+        found.append(f"{counted(repeated, 'text')} repeat another one: intervals are narrower than they should be")
+    return found
+
+
 def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:
     """Return at most `count` items, sampled and in their order, and how many there were (Vitter's algorithm R).
 
@@ -131,7 +147,7 @@ def text_sample(
     examples: list[Example] = []
     cut = 0
     for text in drawn:
-        part = _part(text, packer.length * CHARACTERS, rng)
+        part = random_part(text, packer.length * CHARACTERS, rng)
         whole = packer.run(part)
         run = _fitting(whole, packer.room(1), rng)
         example = packer.single(*run, record=len(examples))
@@ -141,7 +157,7 @@ def text_sample(
     return TextSample(examples=examples, read=read, short=len(drawn) - len(examples), cut=cut)
 
 
-def _part(text: str, most: int, rng: np.random.Generator) -> str:
+def random_part(text: str, most: int, rng: np.random.Generator) -> str:
     """Return a part of a text of so many characters at most, the whole text if it fits.
 
     It begins and ends with a whole word if a space is near; in Chinese there is none.

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.explain import ExplanationTally
     from osbert.runs.predict.run import PredictionTally
+    from osbert.runs.score import ScoringTally
+    from osbert.runs.training_rows import TrainingRows
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
-    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.fill(text)` and `.states(text)`.
+    with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.score(texts)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
     recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:
@@ -116,8 +118,9 @@ def analyse(
 ) -> ModelAnalysis:
     """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
 
-    `data`: a file or a folder with text, dependency trees (CoNLL-U) or both. `options`: those of `osbert analyse`, such
-    as texts, length and seed; trust and verify are as for `load`. The same call goes on with one that was stopped.
+    `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
+    `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
+    call goes on with one that was stopped.
     `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
     Raises osbert.errors.UserError for what cannot be read, with every tree that is none.
 
@@ -135,6 +138,30 @@ def analyse(
     request = recipe.settings(AnalysisRequest, options)
     place = locate(model, watch=watch).path
     return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
+def compare_encoders(
+    models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ModelAnalysis:
+    """Compare models with the first of them on the same texts; of one run, the models on its way with its last one.
+
+    Writes report.html and analysis.json into the folder `out`: linear CKA of each two layers, how far layers moved, and
+    the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`, such as
+    texts, length and seed. The rest is as for `analyse`.
+
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.compare_encoders(["encoder", "run"], data="text.txt", out="both", shortest=3, length=12)
+    >>> found.figure("cka", model="run", layer=1, other=1).n
+    20
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.analyse.compare import compare as run_comparison
+    from osbert.runs.analyse.settings import ComparisonRequest
+
+    request = recipe.settings(ComparisonRequest, options)
+    places = [locate(model, watch=watch).path for model in models]
+    return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
 def predict(
@@ -191,6 +218,63 @@ def explain(
     chosen = recipe.settings(ExplanationKeywords, options)
     folder = locate(run, watch=watch).path
     return explain_file(folder, Path(file), out=Path(out), label=label, options=chosen, watch=watch)
+
+
+def score(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ScoringTally:
+    """Write the rows of a file with how likely a pretrained model holds their texts into the file `out`; return sums.
+
+    `out`: .csv, .tsv or .jsonl, the last with the log-probability of each piece. `options`: those of `osbert score`,
+    such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
+    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.score) after each window of rows.
+    For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
+    scored, before the work.
+
+    >>> found = osbert.score("encoder", "more.csv", out="scores.csv")
+    >>> found.rows > 0, found.word_perplexity > 1
+    (True, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.embed.settings import TextFile
+    from osbert.runs.score import ScoringKeywords, score_file
+
+    chosen = recipe.settings(ScoringKeywords, options)
+    folder = locate(model, watch=watch).path
+    return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
+
+
+def training_rows(
+    run: str | Path,
+    texts: str | Sequence[str],
+    *,
+    rows: Any,
+    label: str = "",
+    count: int = 5,
+    watch: Watch = ignore,
+    **options: Any,
+) -> list[TrainingRows]:
+    """Return the training rows behind what a fine-tuned run says of a text, or of several that it reads together.
+
+    Of each score: the `count` nearest rows, and those that pulled the score up or down most, by error x state of the
+    last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score instead
+    of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`. `watch`
+    is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
+    osbert.errors.UserError at rows without a label, and for runs that say more than one thing of a text.
+
+    >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
+    >>> found.label, len(found.nearest), found.nearest[0].label
+    ('pos', 2, 'pos')
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs import training_rows as runs
+
+    given = [texts] if isinstance(texts, str) else texts
+    chosen = recipe.settings(runs.TrainingRowKeywords, {"count": count, **options})
+    folder = locate(run, watch=watch).path
+    return runs.training_rows(folder, given, rows=rows, label=label, options=chosen, watch=watch)
 
 
 def embed(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -16,6 +17,9 @@ from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileOptions
 from osbert.terminal import counted, one_line
 
+if TYPE_CHECKING:
+    from osbert.runs.training_rows import TrainingRowKeywords
+
 
 def explain(
     run: ModelFolder,
@@ -24,6 +28,8 @@ def explain(
     file: Path | None = None,
     out: Path | None = None,
     label: str = "",
+    rows: Path | None = None,
+    count: int = 5,
     weighing: Annotated[AttributionOptions | None, Parameter(name="*")] = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
@@ -46,11 +52,16 @@ def explain(
         The folder for a file's explanations: rows.csv, words.json and report.html.
     label
         Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
+    rows
+        The training rows, a file with labels: show the nearest ones, and those that pulled the score most.
+    count
+        How many of the rows to show in each order.
     """
     from osbert.inference.engine import load
     from osbert.runs.explain import ExplanationKeywords, explain_file
+    from osbert.runs.training_rows import TrainingRowKeywords as Keywords
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None):
+    if bool(texts) == (file is not None) or (file is None) != (out is None) or (rows and file):
         raise UserError(
             'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.',
             code="missing-option",
@@ -67,4 +78,16 @@ def explain(
         print(*map(one_line, one.lines()), sep="\n")
     if not found:
         print("There is no answer to explain.")
-    return {"explanations": [one.as_dict() for one in found]}
+    given = Keywords(count=count, file=options or FileOptions(), opening=opening)
+    behind = {"training_rows": _show_rows(run, texts, rows, label, given)} if rows else {}
+    return {"explanations": [one.as_dict() for one in found], **behind}
+
+
+def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
+    """Print the training rows behind an answer, and return them."""
+    from osbert.runs.training_rows import training_rows
+
+    with showing_progress("rows") as watch:
+        found = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
+    print(*(one_line(line) for ranked in found for line in ranked.lines()), sep="\n")
+    return found

@@ -192,6 +192,22 @@ class Embedder:
         return values
 
 
+def embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
+    """Return the vectors of samples, the first of which is texts[first]. Raises UserError as `long` says."""
+    groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
+    if embedder.settings.long == "error":
+        _refuse_cut(groups, embedder.settings.length, first)
+    return embedder.vectors(groups)
+
+
+def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
+    problems = Problems(heading='These texts are too long (long="error")')
+    for place, group in enumerate(groups, first):
+        if cut := sum(example.truncated for example in group):
+            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
+    problems.stop_if_any()
+
+
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return vectors (..., D) of length 1; those of length 0 stay as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)

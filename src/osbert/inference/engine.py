@@ -13,16 +13,19 @@ from typing import Any, overload
 import numpy as np
 
 from osbert import recipe
+from osbert.analysis.attention import TextAttention
 from osbert.analysis.explanation import Explanation
 from osbert.analysis.interpolation import can_be_weighed
 from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
+from osbert.evaluation.writing import written_for
+from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
-from osbert.inference.embedder import Embedder, vector_settings
+from osbert.inference.embedder import Embedder, embedded, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.piece_model import PieceModel
@@ -181,8 +184,8 @@ class Engine(PieceModel):
         said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
         embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
         if given is None:
-            return chain.from_iterable(_embedded(embedder, *part) for part in windows(iter(texts), "embed"))
-        return _embedded(embedder, 0, given)
+            return chain.from_iterable(embedded(embedder, *part) for part in windows(iter(texts), "embed"))
+        return embedded(embedder, 0, given)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
         """Return an Embedder with these options. Its sequences are no longer than the engine's own."""
@@ -230,6 +233,24 @@ class Engine(PieceModel):
         [(_, found)] = explain_records(self, [self.fine_tuned.record_of(sample)], chosen, label=label)
         return found
 
+    def attention(self, text: str, pair: str | None = None) -> TextAttention:
+        """Return what each head of each layer attends to in a text, or in a pair of them.
+
+        The result has `weights` (L, H, T, T), queries in rows, `pieces` (T), `words` (W), `offsets` (T, 2), `by_word`,
+        `weighted` and `rollout`, and `save` writes a page that shows them. What does not fit is cut off. Raises
+        UserError if the model is exported, has no attention, or reads no pairs.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> attention = model.attention("a good film")
+        >>> attention.weights.shape, attention.words
+        ((1, 2, 5, 5), ('[CLS]', 'a', 'good', 'film', '[SEP]'))
+        >>> attention.save("attention.html").name
+        'attention.html'
+        """
+        [sample] = samples([(text,) if pair is None else (text, pair)], "attention")
+        return attention_of(self, sample)
+
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
         """Return the states (n, D) of the n tokens of a text, or of a pair, specials included.
 
@@ -261,7 +282,9 @@ class Engine(PieceModel):
         outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
-    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
+        if task.form == "text":
+            return written_for(self.learner, task, self.tokenizer, examples)
         found = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in found):
             raise UserError(
@@ -284,22 +307,6 @@ def _spell(layers: LayerChoice) -> str:
     if isinstance(layers, str | int | Integral):  # Integral: numpy's
         return str(layers)
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
-
-
-def _embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
-    """Return the vectors of samples, the first of which is texts[first]."""
-    groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
-    if embedder.settings.long == "error":
-        _refuse_cut(groups, embedder.settings.length, first)
-    return embedder.vectors(groups)
-
-
-def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
-    problems = Problems(heading='These texts are too long (long="error")')
-    for place, group in enumerate(groups, first):
-        if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
-    problems.stop_if_any()
 
 
 def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:

@@ -37,6 +37,22 @@ class States:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadVectors:
+    """What the heads of one layer make of the N tokens of a batch.
+
+    `queries`, `keys`, `values` (N, H, K): as the heads compare and mix them, turned where positions turn them.
+    `outputs` (H, K, D): what takes a head's mixed values into the layer's output, to which all heads are summed.
+    `is_biased`: whether something is added to the products of queries and keys, as distances may be.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    outputs: Tensor
+    is_biased: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepSize:
     """What a step's arithmetic follows from.
 
@@ -148,6 +164,10 @@ class Backbone(nn.Module):
 
         `states`: those of `layers`, where they were computed already.
         """
+        raise NotImplementedError
+
+    def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
+        """Yield what each layer's heads make of the tokens, for families that attend; `states` as for `weights`."""
         raise NotImplementedError
 
     def decoder(self, head: Head) -> CachedDecoder | None:

@@ -72,6 +72,10 @@ class Sizes:
         """Return whether no state depends on a later token."""
         return self.direction == "left_to_right"
 
+    def is_local(self, layer: int) -> bool:
+        """Return whether a block, counted from 0, is local: its tokens see `window` positions to either side."""
+        return False
+
     @property
     def any_length(self) -> bool:
         """Return whether the weights are the same for every `length`."""

@@ -77,12 +77,12 @@ def _columns(line: str, path: Path, number: int) -> list[str]:
 
 def _tree(lines: Sequence[tuple[int, list[str]]], path: Path, problems: Problems) -> Iterator[Tree]:
     """Yield the tree of some lines, unless it is none."""
-    words = [(number, columns) for number, columns in lines if columns[0].isdigit()]
+    words = [(number, columns) for number, columns in lines if columns[0].isdecimal()]
     if not words:
         return
     tree = Tree(
         words=tuple(columns[1] for _, columns in words),
-        heads=tuple(int(columns[6]) - 1 if columns[6].isdigit() else len(words) for _, columns in words),
+        heads=tuple(int(columns[6]) - 1 if columns[6].isdecimal() else len(words) for _, columns in words),
         relations=tuple(columns[7] for _, columns in words),
         tags=tuple(columns[3] for _, columns in words),
         path=path,

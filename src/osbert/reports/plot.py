@@ -28,11 +28,14 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A curve: `points` (x, y) with x growing. A faint one stands behind the others and has no entry in the legend."""
+    """A curve: `points` (x, y) with x growing; spots are not joined, and in any order.
+
+    A faint one stands behind the others and has no entry in the legend.
+    """
 
     name: str
     points: Sequence[Point]
-    look: Literal["line", "faint", "dots"] = "line"
+    look: Literal["line", "faint", "dots", "spots"] = "line"
     color: int = 0
 
 
@@ -197,12 +200,12 @@ def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
     places = [(frame.across(x), frame.up(y)) for x, y in curve.points]
     kind = f"c{curve.color} {curve.look}"
     parts = []
-    if len(places) > 1:
+    if len(places) > 1 and curve.look != "spots":
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline class="{kind}" points="{path}"/>')
     if curve.look == "faint":
         return parts
-    if curve.look == "dots" or len(places) == 1:
+    if curve.look in ("dots", "spots") or len(places) == 1:
         parts += [f'<circle class="dot c{curve.color}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places]
     stride = max(1, -(-len(places) // MOST_NOTES))
     for (x, y), (across, up) in list(zip(curve.points, places, strict=True))[::stride]:

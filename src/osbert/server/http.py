@@ -1,7 +1,7 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
-POST /v1/predict, embed, fill-mask, answer, tag, annotate, and the calls that served kinds declare; GET /v1/models,
-/health, /ready, /metrics, /openapi.json.
+POST /v1/predict, embed, fill-mask, answer, tag, explain, attention, annotate, and the calls that served kinds declare;
+GET /v1/models, /health, /ready, /metrics, /openapi.json.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 import osbert
+from osbert.reports.attention_page import BROWSER
 from osbert.server import schemas
 from osbert.server.calls.table import all_calls
 from osbert.server.hosts import HostCheck, Hosts
@@ -213,7 +214,7 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
             CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
-    app.router.routes.extend(page_routes(PAGE))
+    app.router.routes.extend([*page_routes(PAGE), *page_routes(BROWSER)])
     return app
 
 

@@ -26,6 +26,8 @@ EMBED = "embed"
 """The call that every model answers."""
 EXPLAIN = "explain"
 """The call that models answer whose predictions can be explained."""
+ATTENTION = "attention"
+"""The call that models answer which have attention and are computed by torch."""
 ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 """The call that reads an annotation tool's records, and the calls of the models that answer it."""
 
@@ -104,6 +106,7 @@ class ServerModel:
             **names,
             "fields": fields,
             "length": self.length,
+            "explains": self.engine.explains,
             **told,
             **own,
         }
@@ -112,6 +115,10 @@ class ServerModel:
         """Return whether a call can be answered by it."""
         if call == EXPLAIN:
             return self.engine.explains
+        if call == ATTENTION:
+            from osbert.inference.attention import attends
+
+            return attends(self.engine.backend)
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:

@@ -64,6 +64,7 @@ class ModelFacts(BaseModel, title="Model"):
     labels: list[str] | None = None
     fields: list[str]
     length: int
+    explains: bool = Field(default=False, description="Whether /v1/explain answers for it.")
     columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
     range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")
 
@@ -120,7 +121,7 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     "body".
     """
     try:
-        content = from_json(body)
+        content = from_json(body, allow_inf_nan=False)  # JSON has neither, and an answer could not give them back
     except ValueError as error:
         raise Refusal(422, f"Invalid JSON: {error}", field="body") from None
     try:

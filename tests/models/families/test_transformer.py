@@ -141,6 +141,8 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"segments": 0},
         {"root_norm": True},
         {"key_heads": 1},
+        {"head_width": 3},
+        {"positions": "none"},
         {"summary": "late"},
         {"distance_scores": 8},
         {"first_position": 2},
@@ -206,7 +208,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested |= {"piece_transform", "tied"}  # of the language-model heads: heads/test_predictions.py
+    tested |= {"piece_transform", "tied", "scaled_pieces"}  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
@@ -335,6 +337,25 @@ def test_weights_are_those_of_the_rule(make_backbone, make_batch) -> None:
         for one in layer:
             torch.testing.assert_close(one.sum(dim=-1), torch.ones(one.shape[:2]))
             assert torch.all(one.triu(diagonal=1) == 0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"positions": "rotary", "key_heads": 1, "biases": False}, {"normalization": "pre"}]
+)
+def test_the_heads_vectors_make_the_weights_and_the_output(make_backbone, make_batch, changes) -> None:
+    """Kobayashi et al. 2020, equation 3: the output is the sum over heads and keys of a f(x), and the bias."""
+    backbone, batch = make_backbone(**changes), make_batch([5])
+    states = list(backbone.layers(batch))
+    layers = zip(backbone.depth, states, backbone.weights(batch, states), backbone.head_vectors(batch, states))
+    for block, hidden, [weights], vectors in layers:
+        scores = torch.einsum("qhk,shk->hqs", vectors.queries, vectors.keys) / vectors.keys.shape[-1] ** 0.5
+        torch.testing.assert_close(scores.softmax(dim=-1), weights)
+        parts = torch.einsum("shk,hkd->shd", vectors.values, vectors.outputs)
+        mixed = torch.einsum("hqs,shd->qd", weights, parts)
+        bias = block.attention.outward.bias
+        seen = block.attention(block.attention_norm(hidden) if block.before else hidden, backbone.layout(batch))
+        torch.testing.assert_close(mixed if bias is None else mixed + bias, seen, rtol=1e-4, atol=1e-5)
+        assert not vectors.is_biased
 
 
 def by_record(backbone, batch) -> dict[int, torch.Tensor]:

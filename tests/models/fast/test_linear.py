@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from osbert.models.fast import linear as module
-from osbert.models.fast.linear import ROWS, Linear
+from osbert.models.fast.linear import MANY, ROWS, Linear, multiply
 
 
 @pytest.fixture
@@ -54,3 +54,29 @@ def test_in_float32_nothing_is_added(shapes) -> None:
     layer = Linear(4, 4)
     assert len(layer(torch.zeros(5, 4))) == 5
     assert shapes == [5]
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch is built without oneDNN")
+@pytest.mark.parametrize("count", [MANY, MANY + 1])
+@pytest.mark.parametrize("biases", [True, False])
+def test_in_float32_onednn_gives_mkls_products_and_gradients(monkeypatch, count: int, biases: bool) -> None:
+    torch.manual_seed(0)
+    layer = Linear(24, 40, bias=biases)
+    rows = torch.randn(count, 24)
+    found = []
+    for spared in (False, True):
+        monkeypatch.setattr(module, "spares_time", lambda value=spared: value)
+        layer.zero_grad()
+        given = rows.clone().requires_grad_()
+        out = layer(given)
+        out.sin().sum().backward()
+        with torch.no_grad():
+            found.append((out, layer(rows), given.grad, *(weight.grad for weight in layer.parameters())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_few_rows_are_no_work_for_onednn(monkeypatch, shapes) -> None:
+    monkeypatch.setattr(module, "spares_time", lambda: True)
+    assert len(multiply(torch.zeros(MANY - 1, 4), torch.zeros(8, 4))) == MANY - 1
+    assert shapes == [MANY - 1]

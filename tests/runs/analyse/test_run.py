@@ -41,8 +41,12 @@ def test_all_that_the_data_allows_is_measured_and_stands_in_both_files(
 ) -> None:
     events = []
     found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", watch=events.append, **SETTINGS)
-    assert list(found.counts) == ["heads", "similarity", "relations", "tags", "arcs", "geometry"]
-    assert [name for name, count in found.counts.items() if not count] == ["tags", "arcs"]  # of one kind alone
+    assert list(found.counts) == ["heads", "similarity", "relations", "tags", "arcs", "structure", "geometry"]
+    assert [name for name, count in found.counts.items() if not count] == [
+        "tags",
+        "arcs",
+        "structure",
+    ]  # of one kind alone
     written = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert {name: len(figures) for name, figures in written["analyses"].items()} == found.counts
     for figures in written["analyses"].values():
@@ -66,6 +70,13 @@ def test_the_same_seed_gives_the_same_files_and_another_one_other_texts(
     first = files("one", 0)
     torch.manual_seed(99)  # nothing is drawn from torch's own generator
     assert files("two", 0) == first != files("three", 1)
+
+
+def test_analyses_are_chosen_by_name(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
+    found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", only="geometry, relations", **SETTINGS)
+    assert list(found.figures) == ["relations", "geometry"]
+    with refusal("unknown-component", "relation", "relations"):
+        osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "other", only="relation", **SETTINGS)
 
 
 def test_a_stopped_run_keeps_what_is_finished(
@@ -95,13 +106,13 @@ def test_a_model_without_attention_has_a_geometry_alone(
 ) -> None:
     monkeypatch.setattr("osbert.models.families.transformer.Transformer.attends", False)
     found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS)
-    assert list(found.figures) == ["tags", "arcs", "geometry"]
+    assert list(found.figures) == ["tags", "arcs", "structure", "geometry"]
     assert {note.partition(":")[0] for note in found.notes} >= {"heads", "similarity", "relations"}
 
 
 def test_trees_alone_and_one_file_of_them_are_enough(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
     found = osbert.analyse(runs["encoder"], data=folder / "en-dev.conllu", out=tmp_path / "out", **SETTINGS)
-    assert list(found.figures) == ["heads", "similarity", "relations", "tags", "arcs", "geometry"]
+    assert list(found.figures) == ["heads", "similarity", "relations", "tags", "arcs", "structure", "geometry"]
     assert found.figure("relation", relation="obj").n == 18 and found.figure("layer_entropy", layer=1).n == 12
     assert "the sentences of the trees" in found.notes[0]
 
@@ -160,6 +171,29 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     (out / "thesis.txt").touch()
     with refusal("output-holds-something-else", "thesis.txt"):
         osbert.analyse(runs["encoder"], data=folder, out=out, **SETTINGS)
+
+
+def test_an_analysis_of_another_model_or_of_other_settings_is_not_replaced(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings = {**SETTINGS, "texts": 5}
+    first = osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **settings)
+    with refusal("output-holds-something-else", out, "texts"):
+        osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **SETTINGS)
+    with refusal("output-holds-something-else", out, "model"):
+        osbert.analyse(runs["classifier"], data=folder / "texts.txt", out=out, **settings)
+    assert osbert.analyse(runs["encoder"], data=folder / "texts.txt", out=out, **settings).figures == first.figures
+
+
+def test_what_makes_figures_doubtful_is_noted(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_text("\n\n".join(["the zzz yyy qqq", "a film", "a play"] * 4))
+    found = osbert.analyse(runs["encoder"], data=tmp_path / "odd.txt", out=tmp_path / "out", **SETTINGS)
+    assert any("38%" in note for note in found.notes) and any("9 texts" in note for note in found.notes)
+    assert any(note.startswith("geometry:") and "20 texts" in note for note in found.notes)
+    (tmp_path / "same.conllu").write_text(tree(0, 1, 1, 3) * 200)  # words of one tag alone
+    found = osbert.analyse(runs["encoder"], data=tmp_path / "same.conllu", out=tmp_path / "tags", **SETTINGS)
+    assert any(note.startswith("tags:") and "two labels" in note for note in found.notes)
 
 
 def test_few_texts_are_reported_without_what_they_are_too_few_for(

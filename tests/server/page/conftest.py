@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from osbert.reports.attention_page import BROWSER
 from osbert.server.page_files import POLICY
 
 ORIGIN = "http://osbert.test/"
-FOLDER = Path(str(files("osbert.server"))) / "page"
+FOLDERS = (Path(str(files("osbert.server"))) / "page", BROWSER)
 MODELS: dict[str, dict[str, Any]] = {
     "classify": {"fields": ["text"], "labels": ["negative", "positive"]},
     "pairs": {"kind": "classify", "fields": ["text", "other"], "labels": ["no", "yes"]},
@@ -69,7 +70,8 @@ class Played:
     """The server: `answers` by path, each from the body to the reply; what was asked of it, and of anyone else."""
 
     def __init__(self, kinds: tuple[str, ...], answers: Mapping[str, Answer]) -> None:
-        self.models = [{"name": f"my {kind}", "kind": kind, "length": 128, **MODELS[kind]} for kind in kinds]
+        facts = {"length": 128, "explains": True}
+        self.models = [{"name": f"my {kind}", "kind": kind, **facts, **MODELS[kind]} for kind in kinds]
         self.answers = {"v1/models": lambda body: {"models": self.models}, **answers}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: list[str] = []
@@ -85,10 +87,10 @@ class Played:
         path = urlsplit(url).path.lstrip("/") or "index.html"
         if path in self.answers:
             self._answer(route, path)
-        elif (FOLDER / path).is_file():
+        elif found := [folder / path for folder in FOLDERS if (folder / path).is_file()]:
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
             policy = {"content-security-policy": POLICY}
-            route.fulfill(body=(FOLDER / path).read_bytes(), content_type=f"{kind}; charset=utf-8", headers=policy)
+            route.fulfill(body=found[0].read_bytes(), content_type=f"{kind}; charset=utf-8", headers=policy)
         else:
             route.fulfill(status=404, json={"error": {"message": f"There is no {path}."}})
 

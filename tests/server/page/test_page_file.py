@@ -209,6 +209,16 @@ def test_files_that_cannot_be_read_are_told(open_page: Any, content: bytes, mess
     expect(page.get_by_role("button", name=re.compile("Classify"))).to_be_hidden()
 
 
+COUNTING = """() => {
+    const make = URL.createObjectURL;
+    window.made = 0;
+    URL.createObjectURL = (blob) => {
+        window.made += 1;
+        return make.call(URL, blob);
+    };
+}"""
+
+
 def test_answers_are_sifted_by_label_range_and_words(open_page: Any) -> None:
     def predict(body: Told) -> Told:
         shares = [int(text.split()[-1]) / 100 for text in body["texts"]]
@@ -216,6 +226,7 @@ def test_answers_are_sifted_by_label_range_and_words(open_page: Any) -> None:
         return {"predictions": [{"label": name, "probabilities": {name: one}} for name, one in rows]}
 
     page, _ = open_page("classify", at="#file", answers={"v1/predict": predict})
+    page.evaluate(COUNTING)
     give(page, "text\n" + "".join(f"{'Film' if n % 2 else 'book'} {n}\n" for n in range(0, 100, 5)) + " \n")
     expect(page.get_by_role("region", name="Filters")).to_be_hidden()
     page.get_by_role("button", name="Classify").click()
@@ -233,10 +244,12 @@ def test_answers_are_sifted_by_label_range_and_words(open_page: Any) -> None:
     expect(filters).to_contain_text("2 of 20 rows")
     assert answered.locator("td").first.all_inner_texts() == ["Film 5"]
     assert filters.locator(".inside").count() == 2
+    assert not page.evaluate("window.made"), "the file is not written before somebody takes it"
     with page.expect_download() as download:
         page.get_by_role("link", name="Download 2 rows").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
     assert [(row["text"], row["prediction"]) for row in rows] == [("Film 5", "no"), ("Film 15", "no")]
+    assert page.evaluate("window.made") == 1
     page.get_by_role("button", name="Once more").click()
     expect(answered).to_have_count(20)
 

@@ -20,7 +20,7 @@ class Arcs(LayerProbes):
     """The arcs of trees with their labels; without a model the two parts of speech are the best guess."""
 
     reads = "trees"
-    place = 5
+    place = 12
     name = "arcs"
     says = "the relation of two words"
     unit = "dependents"

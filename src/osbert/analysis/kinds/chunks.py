@@ -12,7 +12,7 @@ class Chunks(LayerProbes):
     """The words of sentences with their chunk's label; without a model the word's most frequent label is the guess."""
 
     reads = "chunks"
-    place = 6
+    place = 11
     name = "chunks"
     says = "the chunk of a word"
     clue = "most frequent chunk label of the word"

@@ -84,6 +84,8 @@ class Investigation:
     """The form of data that it needs: the name of a file of runs/analyse/forms."""
     needs_attention: ClassVar[bool] = True
     """Whether it says nothing of a model without attention."""
+    least: ClassVar[str] = ""
+    """What the data must hold for any figure, in words; "" where there is always one."""
     place: ClassVar[int]
     """Its place in the report."""
 

@@ -73,7 +73,7 @@ class Coreference(Experiment):
     """How often each head is right about mentions of each kind."""
 
     reads = "coreference"
-    place = 8
+    place = 4
 
     def work(self, sample: ItemSample[LinkedItem]) -> int:
         """Return the tokens of all texts: the model reads them, and so does one with fresh weights."""

@@ -28,7 +28,8 @@ class Geometry(Analysis):
     """The states of one token of each text, in all layers."""
 
     needs_attention = False
-    place = 5
+    least = f"{LEAST} texts"
+    place = 50
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with no token."""

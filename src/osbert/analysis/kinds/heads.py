@@ -3,7 +3,7 @@
 Clark et al. 2019, "What Does BERT Look At?", section 3. Each figure of a text is a mean over those of its queries that
 have such a key (the first token has none before it), and then a mean over texts, so that long texts count no more. The
 entropy is exact, in nats. The baseline is the same figure of attention that is spread evenly over all that a token
-sees; for the entropy of a whole text that is ln n.
+sees; for the entropy of a whole text that is ln n, and in a layer of local attention less.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from osbert.reports.explained import explained
 from osbert.reports.heat import heat_map
 from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, line_plot
+from osbert.terminal import counted
 
 NAMES = {
     "previous": "the previous token",
@@ -79,10 +80,14 @@ def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
     )
 
 
-def uniform(length: int, *, causal: bool) -> Tensor:
-    """Return attention (1, T, T) that is spread evenly over all tokens, or over those up to the query."""
+def uniform(length: int, *, causal: bool, window: int | None = None) -> Tensor:
+    """Return attention (1, T, T) that is spread evenly over what each token sees.
+
+    That is all tokens, or those up to the query, or those within `window` positions of it.
+    """
     even = torch.ones(1, length, length)
     even = even.tril() if causal else even
+    even = even if window is None else even.tril(window).triu(-window)
     return even / even.sum(-1, keepdim=True)
 
 
@@ -96,7 +101,7 @@ class Heads(Analysis):
         super().__init__(sizes, seed)
         self.heads = RunningMeans()  # (L, H, S)
         self.layers = RunningMeans()  # (L, S)
-        self.even = RunningMeans()  # (S,)
+        self.even = RunningMeans()  # (L, S)
 
     def add(self, text: TextPass) -> None:
         """Add the figures of a text's heads, their mean in each layer, and those of even attention."""
@@ -104,8 +109,12 @@ class Heads(Analysis):
         self.heads.add(values)
         self.layers.add(values.mean(axis=1))
         length = text.attention[0].shape[-1]
-        even = statistics(uniform(length, causal=self.sizes.causal), text.marks)
-        self.even.add(even[:, 0].numpy())
+        windows = [self.sizes.window if self.sizes.is_local(layer) else None for layer in range(len(values))]
+        even = {
+            window: statistics(uniform(length, causal=self.sizes.causal, window=window), text.marks)[:, 0].numpy()
+            for window in {*windows}
+        }
+        self.even.add([even[window] for window in windows])
 
     def figures(self) -> list[Figure]:
         """Return each figure of each layer, the mean of its heads, and of each head."""
@@ -126,7 +135,7 @@ class Heads(Analysis):
             n=int(means.n[index]),
             unit="texts",
             interval=means.interval(index),
-            baselines={UNIFORM: float(self.even.mean[index[-1]])},
+            baselines={UNIFORM: float(self.even.mean[index[0], index[-1]])},  # of the layer
             data=self.reads,
             seed=self.seed,
         )
@@ -138,8 +147,8 @@ class Heads(Analysis):
         maps = [_map(figures, name, what) for name, what in NAMES.items() if name in there]
         parts = [
             paragraph(
-                f"Means over {figures[0].n:,} texts. A head has a row of attention for each token, which sums to 1. "
-                "Layers and heads count from 1; point at a cell for its value and its interval."
+                f"Means over {counted(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
+                "to 1. Layers and heads count from 1; point at a cell for its value and its interval."
             ),
             _entropy_plot(figures),
             *maps,
@@ -151,28 +160,41 @@ class Heads(Analysis):
 
 def _entropy_plot(figures: Sequence[Figure]) -> str:
     layers = named(figures, "layer_entropy")
-    even = layers[0].baselines[UNIFORM]
+    evens = [(float(one.where["layer"]), one.baselines[UNIFORM]) for one in layers]
     curve = [(float(one.where["layer"]), one.value) for one in layers]
     series = [
         Series(name="mean of the layer", points=curve),
-        *(  # a series each: no line joins the heads of a layer
-            Series(
-                name="" if number else "a head", points=[(float(one.where["layer"]), one.value)], look="dots", color=1
-            )
-            for number, one in enumerate(named(figures, "entropy"))
+        Series(
+            name="a head",
+            points=[(float(one.where["layer"]), one.value) for one in named(figures, "entropy")],
+            look="spots",
+            color=1,
         ),
     ]
     if beginning := [(float(one.where["layer"]), one.value) for one in named(figures, "layer_first_entropy")]:
         series.append(Series(name="mean, from [CLS] alone", points=beginning, color=2))
-    series.append(Series(name="even attention: ln n", points=[(x, even) for x, _ in curve], color=5))
-    lowest, highest = min(layers, key=lambda one: one.value), max(layers, key=lambda one: one.value)
+    series.append(Series(name="even over what a token sees", points=evens, color=5))
     return explained(
         line_plot(series, title="Entropy of attention by layer, nats", across="layer"),
-        plain=f"Attention is broadest in layer {highest.where['layer']} ({highest.value:.2f} nats, as if over "
-        f"{np.exp(highest.value):.0f} tokens) and narrowest in layer {lowest.where['layer']} ({lowest.value:.2f}, "
-        f"{np.exp(lowest.value):.0f} tokens); spread evenly it would be {even:.2f}.",
+        plain=_broadest(layers),
         caution="Entropy grows with the length of a text: compare models on the same texts, and look at the dots, "
         "since a mean hides broad and narrow heads.",
+    )
+
+
+def _broadest(layers: Sequence[Figure]) -> str:
+    """Return in words in which layers attention is broad and narrow."""
+
+    def said(one: Figure) -> str:
+        even = one.baselines[UNIFORM]
+        return f"{one.value:.2f} nats, as if over {np.exp(one.value):.0f} tokens (even attention: {even:.2f})"
+
+    lowest, highest = min(layers, key=lambda one: one.value), max(layers, key=lambda one: one.value)
+    if len(layers) == 1:
+        return f"The attention of the one layer has {said(lowest)}."
+    return (
+        f"Attention is broadest in layer {highest.where['layer']}: {said(highest)}; and narrowest in layer "
+        f"{lowest.where['layer']}: {said(lowest)}."
     )
 
 
@@ -189,7 +211,7 @@ def _values(figures: Sequence[Figure], name: str) -> tuple[Floats, dict[tuple[in
 def _map(figures: Sequence[Figure], name: str, what: str) -> str:
     values, notes = _values(figures, name)
     layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-    even = named(figures, name)[0].baselines[UNIFORM]
+    even = _even(figures, name)
     strong = int((values > STRONG).sum())
     return explained(
         heat_map(values, notes, title=f"To {what}", ends=(0, 1)),
@@ -197,6 +219,11 @@ def _map(figures: Sequence[Figure], name: str, what: str) -> str:
         f"{strong:,} of {values.size:,} heads give it over half. Even attention would give {even:.1%}.",
         caution=_caution(name),
     )
+
+
+def _even(figures: Sequence[Figure], name: str) -> float:
+    """Return what even attention would give, the mean over the heads: local layers see less."""
+    return float(np.mean([one.baselines[UNIFORM] for one in named(figures, name)]))
 
 
 def _caution(name: str) -> str:
@@ -214,7 +241,7 @@ def _measure_map(figures: Sequence[Figure], name: str, title: str, said: tuple[s
     """Return a map of what is no part of the attention; `said`: what it shows, with numbers to fill in, and caution."""
     values, notes = _values(figures, name)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    even = named(figures, name)[0].baselines[UNIFORM]
+    even = _even(figures, name)
     plain, caution = said
     return explained(
         heat_map(values, notes, title=title, ends=(0, max(high, even))),

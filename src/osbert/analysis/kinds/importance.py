@@ -20,7 +20,7 @@ RATE = 0.15
 class MaskedImportance(HeadImportance):
     """The heads by the loss of masked pieces."""
 
-    place = 6
+    place = 5
     loss_name = "masked pieces"
     unit = "texts"
 

@@ -73,6 +73,7 @@ class Relations(Analysis):
     """How often each head is right about each relation, on trees to choose on and trees to score."""
 
     reads = "trees"
+    least = f"a relation with {LEAST} dependents, in the trees to choose heads on and in those to score"
     place = 3
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
@@ -158,8 +159,11 @@ class Relations(Analysis):
         best = max(each, key=lambda one: one.value - max(_others(one)), default=found[0])
         plain = (
             f"For {len(better):,} of {len(each):,} relations a head is better than every fixed offset and a model with "
-            "fresh weights, even at the lower end of its interval. Furthest above them is head "
-            f"{best.where['layer']}-{best.where['head']} on {best.where['relation']}: right about "
+            "fresh weights, even at the lower end of its interval. "
+        )
+        above = "Furthest above them is" if best.value > max(_others(best)) else "No head is above them; nearest is"
+        plain += (
+            f"{above} head {best.where['layer']}-{best.where['head']} on {best.where['relation']}: right about "
             f"{best.value:.0%} of {best.n:,}, the best offset about {best.baselines['offset']:.0%}."
         )
         caution = (

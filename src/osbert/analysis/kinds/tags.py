@@ -12,7 +12,7 @@ class Tags(LayerProbes):
     """The words of trees with their tags; without a model the most frequent tag of the word is the best guess."""
 
     reads = "trees"
-    place = 4
+    place = 10
     name = "tags"
     says = "part of speech"
     clue = "most frequent tag of the word"

@@ -13,7 +13,7 @@ class TaskImportance(HeadImportance):
     """The heads by the loss of the task, on labelled rows."""
 
     reads = "rows"
-    place = 7
+    place = 6
     loss_name = "the task"
     unit = "rows"
 

@@ -29,7 +29,8 @@ def analyse(
     """Measure what a model has learnt: all that the data allows, in one pass, as report.html and analysis.json.
 
     Text gives what each head looks at, which heads are alike, and the geometry of the states; dependency trees
-    (CoNLL-U) give which heads follow which relations. Each figure has its interval and what it is compared with. A run
+    (CoNLL-U) give which heads follow which relations; minimal pairs, facts and pairs of sentences what a pretrained
+    model prefers. Each figure has its interval and what it is compared with. A run
     that was stopped goes on after its last finished analysis when the same command is given again.
 
     Parameters
@@ -37,7 +38,8 @@ def analyse(
     run
         A run folder, a Hugging Face folder, or a name (docs/models-by-name.md).
     data
-        A file, or a folder with files: .conllu for trees, called train, dev or test; .txt, .jsonl and Parquet for text.
+        A file, or a folder with files: .conllu for trees, called train, dev or test; .txt, .jsonl and Parquet for text;
+        tables of pairs and facts, known by their columns (docs/analysis.md).
     out
         The folder to write.
     """

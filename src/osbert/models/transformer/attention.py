@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
 from osbert.models.transformer.disentangled import TERMS, scored_distances
@@ -89,6 +90,12 @@ class Attention(nn.Module):
         query, layout = self._with_distances(query, key, layout)
         return weights(query, key, layout)
 
+    def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
+        """Return what the heads make of the layer's input `hidden` (N, D)."""
+        query, key, value = self.project(hidden, layout)
+        outputs = self.outward.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (D, H, K) -> (H, K, D)
+        return HeadVectors(queries=query, keys=key, values=value, outputs=outputs, is_biased=not layout.plain)
+
     def project_distances(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (C, H, K) of the vectors of distances (C, D)."""
         vectors = self.distance_dropout(vectors)
@@ -116,7 +123,7 @@ class Attention(nn.Module):
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K), turned by positions."""
+        """Return queries (R, H, K) of tokens that are read, and keys and values (N, H, K), with rotary positions."""
         if self.query is not None:
             query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)

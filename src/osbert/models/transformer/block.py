@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.models.adapting.adapters import adapter
-from osbert.models.contract import Sizes
+from osbert.models.contract import HeadVectors, Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.attention import Attention
@@ -84,6 +84,10 @@ class Block(nn.Module):
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
         return self.attention.weights(self.attended(hidden), layout)
+
+    def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
+        """Return what the heads make of the layer's input `hidden` (N, D)."""
+        return self.attention.head_vectors(self.attention_norm(hidden) if self.before else hidden, layout)
 
     def fed(self, hidden: Tensor) -> Tensor:
         """Return what the feed-forward layers give for (..., D), without dropout; the gate is the second half (F)."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from osbert import __version__, components
+from osbert import __version__, components, recipe
 from osbert.analysis.figures import Figure
 from osbert.analysis.kinds.contract import Advance, Analysis, Experiment, Investigation
 from osbert.analysis.model import AnalysedModel
@@ -21,7 +21,9 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
+from osbert.inference.score import language_model
 from osbert.interop.folder import open_folder
+from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import AnalysisFiles
@@ -128,7 +130,8 @@ class _AnalysisRun:
     def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
         """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
-            name: components.find(KINDS, name, base=Investigation) for name in components.names(KINDS)
+            name: components.find(KINDS, name, base=Investigation)
+            for name in self.options.names or components.names(KINDS)
         }
         ordered = sorted(kinds.items(), key=lambda one: one[1].place)
         reasons = {name: self._reason(kind) for name, kind in ordered}
@@ -137,6 +140,7 @@ class _AnalysisRun:
             why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
             raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
         facts = self._facts(about)
+        refuse_other_analysis(folder, facts)
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
         else:
@@ -147,9 +151,14 @@ class _AnalysisRun:
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
         idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
-        notes = [*self._notes(), *unread, *idle]
+        few = (
+            f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
+            for name, kind in due.items()
+            if not found[name]
+        )
+        notes = [*self._notes(), *unread, *idle, *few]
         folder.mkdir(exist_ok=True)
-        write_text(folder / JSON, _json_text({**facts, "notes": notes}, found))
+        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
         self.work.end()
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
@@ -161,7 +170,7 @@ class _AnalysisRun:
         signs = punctuation(engine.tokenizer)
         return AnalysedModel(
             learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
-            task=engine.task,
+            language=language_model(engine) if engine.pieces else None, task=engine.task,
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:
@@ -253,10 +262,9 @@ class _AnalysisRun:
         notes: Sequence[str],
     ) -> None:
         sections = [kind.section(figures) for kind, figures in found.values() if figures]
-        few = [f"{name}: too little data for a figure" for name, (_, figures) in found.items() if not figures]
         rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.options.seed)]
         rows += [(form, facts["data"][form]["sha256"]) for form, sample in self.samples.items() if len(sample)]
-        about = Section(heading="What was read", parts=[*(paragraph(note) for note in [*notes, *few]), table(rows)])
+        about = Section(heading="What was read", parts=[*map(paragraph, notes), table(rows)])
         write_report(
             folder / REPORT,
             f"What {facts['model']} has learnt",
@@ -265,7 +273,24 @@ class _AnalysisRun:
         )
 
 
-def _json_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
+def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Raise UserError if the folder holds the analysis of another model, other data or settings: it is not replaced."""
+    path = folder / JSON
+    if not path.is_file():
+        return
+    before = read_object(path)
+    # In another version the same arguments may give other figures: they replace those before.
+    kept = {name: before.get(name) for name in facts if name != "osbert"}
+    if lines := recipe.difference(kept, {name: json.loads(json.dumps(facts[name])) for name in kept}):
+        raise UserError(
+            f"{folder} already holds an analysis with other settings or inputs:\n"
+            + "\n".join(f"  {line}" for line in lines)
+            + "\nGive another --out, or remove it.",
+            code="output-holds-something-else",
+        )
+
+
+def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
     """Return the text of analysis.json, a line a figure."""
     head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
     parts = []

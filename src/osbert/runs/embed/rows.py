@@ -82,7 +82,7 @@ class TextRows:
             self.count += not row.blank
         problems.stop_if_any()
         if not self.count:
-            raise UserError(f"{self.name} has no rows: there is nothing to embed.", code="no-data")
+            raise UserError(f"{self.name} has no rows with text.", code="no-data")
         lines = "line has" if blank == 1 else "lines have"
         return [f"{blank:,} blank {lines} no vector; `lines` says which line each row is of."] if blank else []
 
@@ -107,15 +107,15 @@ class TextRows:
                 )
         problems.stop_if_any()
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows one at a time, without blank lines; they have been checked.
+    def rows(self, *, blanks: bool = False) -> Iterator[Row]:
+        """Yield the rows one at a time, without blank lines unless `blanks`; they have been checked.
 
         Raises UserError where a row can no longer be read.
         """
         problems = self.before.problems()
         for row in self._usable(problems):
             problems.stop_if_any()
-            if not row.blank:
+            if blanks or not row.blank:
                 yield row
         problems.stop_if_any()
 

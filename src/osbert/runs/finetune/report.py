@@ -12,6 +12,7 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Point, Series, line_plot, smooth
+from osbert.runs.finetune.data_map import MAP
 from osbert.runs.finetune.data_summary import data_parts
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
 from osbert.runs.finetune.run import FinetuneTrainer
@@ -41,6 +42,7 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         Section(heading="Curves", parts=_curves(lines, epochs, shown, run.course)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best.epoch)]),
         *(section for _, *others in tasks for section in others),
+        *([found.section(list(run.map.records), MAP)] if run.map and (found := run.data_map) else []),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (

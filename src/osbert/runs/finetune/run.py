@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
+from osbert.analysis.data_map import DataMap
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
 from osbert.evaluation.intervals import ScoreInterval
@@ -21,6 +22,7 @@ from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
 from osbert.models.random_numbers import seeded
 from osbert.objectives.left_to_right import LeftToRight
+from osbert.runs.finetune.data_map import KEPT, DataMapRecorder
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel
@@ -72,15 +74,19 @@ class FinetuneTrainer:
         self.settings = settings
         self.scores = scores
         self.start = model.source.path
-        language = LeftToRight().name
-        self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
-        self.learner.weights = rows.weights | ({language: settings.auxiliary} if model.language else {})
+        for head in heads.values():
+            if head.form == "text" and model.language:
+                head.load_state_dict(model.language.state_dict())
+        auxiliary = {LeftToRight().name: model.language} if settings.auxiliary and model.language else {}
+        self.learner = Learner(model.backbone, heads | auxiliary)
+        self.learner.weights = rows.weights | dict.fromkeys(auxiliary, settings.auxiliary)
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         trained = contrastive_learner(model.backbone, *heads) if settings.contrastive else self.learner
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)
+        self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
         self.scored: Score | None = None
         """How the kept epoch did; None where a resumed run was stopped after it."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
@@ -183,6 +189,11 @@ class FinetuneTrainer:
         return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
 
     @property
+    def data_map(self) -> DataMap | None:
+        """Return the map of the training rows, None where none is wanted or there are too few scores."""
+        return self.map.read(self.epochs) if self.map else None
+
+    @property
     def predictions(self) -> Sequence[Prediction]:
         """Return the predictions of the best epoch for the development rows, once the run is finished."""
         return self.scored.predictions if self.scored else ()
@@ -205,6 +216,8 @@ class FinetuneTrainer:
             fitted = fit(self.learner, rows.task.name, rows.batches())
             losses = losses or [fitted]
         epoch = self._evaluate(sum(losses) / max(len(losses), 1))
+        if self.map:
+            self.map.note(epoch, self.learner)
         memory["epochs"].append(asdict(epoch))
         memory["losses"].clear()
         return epoch
@@ -256,7 +269,7 @@ class FinetuneTrainer:
 
 def tidy(folder: Path) -> None:
     """Remove from a run's folder what only training needs, checkpoints included."""
-    for pattern in ("best-epoch-*.safetensors", VECTORS):
+    for pattern in ("best-epoch-*.safetensors", VECTORS, KEPT):
         for path in folder.glob(pattern):
             path.unlink()
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -154,6 +154,9 @@ class ScoreSettings:
     epoch. The learning rate falls as if all epochs were trained."""
     keep: Literal["best", "last"] = "best"
     """Which weights are the model: those that scored best, or those of the last step."""
+    data_map: bool = False
+    """Compute at each score how probable the label of each training row is, too, and list the rows whose label may be
+    wrong in data_map.csv and the report (Swayamdipta et al. 2020). It takes a pass over them without learning."""
 
     def __post_init__(self) -> None:
         """Refuse what is no time, and a patience that is none."""

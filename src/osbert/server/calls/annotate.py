@@ -16,7 +16,7 @@ from osbert.reading.rows import Row
 from osbert.runs.predict.forms.contract import PredictedRow, RowLayout
 from osbert.runs.predict.forms.records import JsonRecords
 from osbert.runs.predict.settings import PredictionOptions
-from osbert.server.calls.contract import Call, Item, RequestFields, item_of
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 from osbert.tasks import Inputs
@@ -49,6 +49,7 @@ class AnnotateAnswer(Reply, title="Annotated"):
     texts: list[str]
     records: ToolRecords
     predictions: ToolRecords
+    windows: list[int] | None = Field(default=None, description="Of each record, if a text had several.")
 
 
 class AnnotateCall(Call):
@@ -79,11 +80,13 @@ class AnnotateCall(Call):
             form.row(PredictedRow(number=number, row=row, prediction=prediction))
             for number, (row, prediction) in enumerate(zip(rows, said, strict=True))
         ]
+        counts = [windows(model, item).get("windows", 1) for item in items]
         return {
             "form": table.form.title,
             "texts": [row.values.get("text", "") for row in rows],
             "records": [json.loads(line) for line in written],
             "predictions": [task.reply(prediction) for prediction in said],
+            **({"windows": counts} if max(counts) > 1 else {}),
         }
 
 

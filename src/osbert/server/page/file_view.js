@@ -24,7 +24,7 @@ export function fileView(session) {
   const columns = element("div", {});
   const progress = element("progress", { "aria-label": "Rows that are done", hidden: true });
   const button = element("button", { type: "button", onclick: press, hidden: true });
-  const saved = element("a", { class: "button plain", hidden: true });
+  const saved = element("a", { class: "button plain", hidden: true, onclick: make, oncontextmenu: make });
   const buttons = element("div", { class: "row" }, button, saved);
   const chooser = fileControl("File", HINT, opened);
   const card = element("div", { class: "card fields" }, chooser, columns, progress, buttons, trouble);
@@ -39,6 +39,7 @@ export function fileView(session) {
   let picker = null;
   let tool = null; // {title, kind} of an annotation tool's file
   let work = null; // {rows, done, running: AbortController | null}
+  let address = ""; // of the file that is offered, "" until somebody takes it
 
   function update() {
     both.hidden = !session.kind.action;
@@ -180,16 +181,27 @@ export function fileView(session) {
 
   /** Offer the file with what came of its rows for download: all of them, or those that pass the filters. */
   function keep() {
-    if (saved.href) URL.revokeObjectURL(saved.href);
-    saved.removeAttribute("href");
+    URL.revokeObjectURL(address);
+    address = "";
+    saved.href = "#file";
     saved.hidden = !work || work.running || !work.done.some(Boolean);
     if (saved.hidden) return;
-    const places = table.rows.map((_, place) => place).filter(filters.passes);
-    const text = written(table, work, reader(), places);
     const ending = /\.[^.]*$/.exec(table.name)?.[0] ?? (table.delimiter ? ".csv" : ".json");
-    saved.textContent = filters.isOn() ? `Download ${counted(places.length, "row")}` : `Download the ${nameOf(table)}`;
-    saved.href = URL.createObjectURL(new Blob([encode(table.marked ? `\ufeff${text}` : text, table.encoding)]));
+    saved.textContent = filters.isOn() ? `Download ${counted(passing().length, "row")}` : `Download the ${nameOf(table)}`;
     saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted${ending}`;
+  }
+
+  function passing() {
+    return table.rows.map((_, place) => place).filter(filters.passes);
+  }
+
+  /** Make the file that is offered, just before the browser takes it: not at each letter that is typed into a filter. */
+  function make() {
+    if (!address) {
+      const text = written(table, work, reader(), passing());
+      address = URL.createObjectURL(new Blob([encode(table.marked ? `\ufeff${text}` : text, table.encoding)]));
+    }
+    saved.href = address;
   }
 
   return { title: () => title, section, update };

@@ -1,5 +1,6 @@
-// The page begins here: the models of the server, the one in use, and which of the three ways to ask is shown.
+// The page begins here: the models of the server, the one in use, and which of the four ways to ask is shown.
 
+import { attentionTextView } from "./attention_text.js";
 import { Client } from "./client.js";
 import { fill, element } from "./elements.js";
 import { fileView } from "./file_view.js";
@@ -10,7 +11,7 @@ import { textView } from "./text_view.js";
 
 const found = (id) => document.getElementById(id);
 
-/** What the three ways share: whom they ask, and for what. `kind` is the module of kinds/ for the model's kind. */
+/** What the four ways share: whom they ask, and for what. `kind` is the module of kinds/ for the model's kind. */
 const session = {
   client: new Client(),
   model: null,
@@ -22,7 +23,7 @@ const session = {
   },
 };
 
-const views = { text: textView(session), file: fileView(session), nearest: nearestView(session) };
+const views = { text: textView(session), file: fileView(session), nearest: nearestView(session), attention: attentionTextView(session) };
 let models = [];
 
 async function load() {

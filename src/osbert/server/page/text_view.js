@@ -6,6 +6,7 @@ import { control, sendByKey } from "./form.js";
 import { linkTo } from "./link.js";
 import { notice } from "./notice.js";
 import { pieces } from "./pieces.js";
+import { why } from "./why.js";
 
 const EMPTY = "The answer will stand here.";
 
@@ -73,7 +74,7 @@ export function textView(session) {
       const reply = await client.post(path, { ...body, model: model.name, pieces: true }, { signal: mine.signal });
       const [answer] = kind.answers(reply);
       const windows = remark(answer.windows ?? reply.windows?.[0] ?? reply.windows);
-      fill(shown, kind.show(answer, row, model), windows, pieces(reply.pieces), linkOf(linkTo("text", model.name, row)));
+      fill(shown, kind.show(answer, row, model), windows, why(session, row), pieces(reply.pieces), linkOf(linkTo("text", model.name, row)));
       say(kind.said(answer, row));
     } catch (error) {
       if (error.name === "AbortError") return;

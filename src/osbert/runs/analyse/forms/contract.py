@@ -49,7 +49,7 @@ class FileHead:
         if plain_suffix(self.path) not in TABLES:
             return frozenset()
         try:
-            return frozenset(find_format(self.path, TableReading()).columns)
+            return frozenset(find_format(self.path, TableReading(header="yes")).columns)
         except (UserError, OSError):
             return frozenset()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.analysis.sample import TextSample, draw, text_sample
+from osbert.analysis.sample import TextSample, draw, oddities, text_sample
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.reading.documents import DocumentOptions, read_chunks
@@ -20,7 +20,7 @@ from osbert.terminal import counted
 class TextForm(DataForm):
     """Documents, of which a sample is read."""
 
-    place = 9
+    place = 90
     files = f"text ({KNOWN})"
 
     def knows(self, file: FileHead) -> bool:
@@ -35,13 +35,13 @@ class TextForm(DataForm):
         options = sampling.options
         packer = Packer(tokenizer=sampling.packer.tokenizer, length=options.length)
         found = text_sample(
-            _documents(files, sampling.reading),
+            documents(files, sampling.reading),
             packer,
             count=options.texts,
             shortest=options.shortest,
             rng=np.random.default_rng([options.seed, 0]),
         )
-        return replace(found, notes=_notes(found, options.shortest))
+        return replace(found, notes=_notes(found, sampling))
 
 
 def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Sampling) -> TextSample:
@@ -51,10 +51,10 @@ def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Samplin
     drawn, _ = draw(fitting, options.texts, np.random.default_rng([options.seed, 0]))
     found = TextSample(examples=drawn, read=len(examples), short=len(examples) - len(fitting))
     note = f"there are no other texts: the sentences of the {form} are read as texts"
-    return replace(found, notes=[*([note] if drawn else []), *_notes(found, options.shortest)])
+    return replace(found, notes=[*([note] if drawn else []), *_notes(found, sampling)])
 
 
-def _documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
+def documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
     """Yield the text of each document; of one that comes in several chunks each is one."""
     if not files:
         return
@@ -62,10 +62,11 @@ def _documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
     yield from (chunk.text for chunk in chunks)
 
 
-def _notes(found: TextSample, shortest: int) -> list[str]:
+def _notes(found: TextSample, sampling: Sampling) -> list[str]:
     if not found.read:
         return []
     return [
         f"{counted(len(found.examples), 'text')} of {found.read:,} read, {found.tokens:,} tokens; "
-        f"{found.short:,} had fewer than {shortest} tokens and {found.cut:,} were not read whole"
+        f"{found.short:,} had fewer than {sampling.options.shortest} tokens and {found.cut:,} were not read whole",
+        *oddities(found, sampling.packer.tokenizer.unknown),
     ]

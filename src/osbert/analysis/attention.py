@@ -1,0 +1,240 @@
+"""The attention of one text or a pair: the weights of every head, by piece and by word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert.analysis.attention_packing import MEGABYTES, packed
+from osbert.analysis.words import words_of_pieces
+from osbert.data.example import Example, Integers
+from osbert.data.pack import Packer, PieceRun, shares
+from osbert.errors import UserError
+from osbert.evaluation import forward
+from osbert.models.contract import Backbone, HeadVectors
+from osbert.reports.attention_page import write_attention
+
+Maps = NDArray[np.float32]
+"""Attention (..., T, T) or by word (..., W, W), queries in rows."""
+
+
+class TextPieces(NamedTuple):
+    """The n pieces of a text and the characters from `starts` to `ends`, (n,) each."""
+
+    ids: Integers
+    starts: Integers
+    ends: Integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedText:
+    """One text or a pair as the model reads it, T tokens, with the place of each in the texts.
+
+    `words` (W): as they stand in the texts; a special piece is a word of its own. `word_of` (T,): the word of each
+    token. `offsets` (T, 2): its characters, from and to, in text number `text_of` (T,), which is -1 for special pieces.
+    """
+
+    texts: tuple[str, ...]
+    example: Example
+    pieces: tuple[str, ...]
+    words: tuple[str, ...]
+    word_of: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    text_of: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAttention:
+    """What the L layers of H heads of a model attend to in a text of T tokens and W words.
+
+    `weights` (L, H, T, T): of each query in rows, which sum to 1. `norms` (L, H, T): the length of what each head makes
+    of each key, its value with the bias times its part of the output matrix (Kobayashi et al. 2020, f(x)). `queries`,
+    `keys` (L, H, T, K): as they are compared. `is_biased`: whether something is added to the products of these, such as
+    a score of the distance. `notes`: what must be known to read it.
+    """
+
+    name: str
+    placed: PlacedText
+    weights: Maps
+    norms: NDArray[np.float32]
+    queries: NDArray[np.float32]
+    keys: NDArray[np.float32]
+    is_biased: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Return the pieces (T) that the model read."""
+        return self.placed.pieces
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words (W), in their order; a special piece is one."""
+        return self.placed.words
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Return where each piece begins and ends (T, 2) in its text, in characters; (0, 0) of special pieces."""
+        return self.placed.offsets
+
+    def weighted(self) -> Maps:
+        """Return |a f(x)| (L, H, T, T), the weights times the norms (Kobayashi et al. 2020, section 3).
+
+        The lengths of several keys do not add up to that of their sum: shares of a row are a convention.
+        """
+        return self.weights * self.norms[:, :, None, :]
+
+    def rollout(self) -> Maps:
+        """Return how much of each input token is in each token of each layer (L, T, T).
+
+        Abnar and Zuidema 2020, section 3: A = (mean of the heads + I) / 2, and R of a layer is A times R of the layer
+        below it. Rows sum to 1.
+        """
+        means: Maps = (self.weights.mean(axis=1) + np.eye(len(self.pieces), dtype=np.float32)) / np.float32(2)
+        found = [means[0]]
+        for mean in means[1:]:
+            found.append(mean @ found[-1])
+        return np.stack(found)
+
+    def by_word(self, maps: Maps) -> Maps:
+        """Return maps (..., T, T) as (..., W, W): the sum over a word's pieces as keys, the mean as queries."""
+        firsts = np.flatnonzero(np.diff(self.placed.word_of, prepend=-1))
+        keys = np.add.reduceat(maps, firsts, axis=-1)
+        sizes = np.diff(firsts, append=len(self.placed.word_of)).astype(np.float32)
+        found: Maps = np.add.reduceat(keys, firsts, axis=-2)
+        found /= sizes[:, None]
+        return found
+
+    def record(self, *, megabytes: float = MEGABYTES) -> dict[str, Any]:
+        """Return what the page is drawn from, ready for JSON, in about that many megabytes at most."""
+        placed = self.placed
+        about = {
+            "name": self.name,
+            "texts": list(placed.texts),
+            "pieces": list(placed.pieces),
+            "words": list(placed.words),
+            "wordOf": placed.word_of.tolist(),
+            "textOf": placed.text_of.tolist(),
+            "notes": list(self.notes),
+            "biased": self.is_biased,
+        }
+        maps = np.concatenate([self.weights, self.rollout()[:, None]], axis=1)
+        return about | packed(maps, self.norms, (self.queries, self.keys), megabytes=megabytes)
+
+    def save(self, path: str | Path, *, megabytes: float = MEGABYTES) -> Path:
+        """Write it as one HTML file that needs nothing else, of at most so many megabytes, and return the path.
+
+        Where the text is long the weights are kept to fewer levels for that, which the page states with every figure.
+        """
+        target = Path(path)
+        if target.suffix.lower() != ".html":
+            raise UserError(f"{target}: this is a page. Name a file that ends in .html.", code="unknown-output-format")
+        if not megabytes > 0:
+            raise UserError(f"megabytes must be above 0, not {megabytes:g}.", code="invalid-value")
+        return write_attention(target, self.record(megabytes=megabytes), self.name)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the sizes and the notes, as lines of text."""
+        layers, heads, tokens, _ = self.weights.shape
+        yield f"{layers} layers of {heads} heads, {tokens} tokens, {len(self.words)} words"
+        yield from self.notes
+
+
+def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]) -> PlacedText:
+    """Return one text or two, given with their pieces, as one sequence; what does not fit is cut off, and counted."""
+    runs = [PieceRun.of(one.ids, packer.tokenizer) for one in given]
+    if len(runs) == 2:
+        example = packer.pair(*runs)
+        sizes = [int(size) for size in shares(np.array(len(runs[0].ids)), np.array(len(runs[1].ids)), packer.room(2))]
+    else:
+        example = packer.single(*runs[0])
+        sizes = [int((~example.special).sum())]
+    offsets, text_of = np.zeros((len(example), 2), np.int64), np.full(len(example), -1)
+    number = np.full(len(example), -1)
+    own = np.flatnonzero(~example.special)
+    words: list[str] = []
+    begin = 0
+    for place, (text, pieces, size) in enumerate(zip(texts, given, sizes, strict=True)):
+        here = own[begin : begin + size]
+        starts, ends = pieces.starts[:size], pieces.ends[:size]
+        bounds, word = words_of_pieces(text, starts, ends)
+        offsets[here, 0], offsets[here, 1], text_of[here] = starts, ends, place
+        number[here] = len(words) + word
+        words += [text[start:end] for start, end in bounds]
+        begin += size
+    tokens = tuple(packer.tokenizer.tokens(example.ids))
+    word_of, named = _in_order(number, tokens, words)
+    return PlacedText(
+        texts=tuple(texts), example=example, pieces=tokens, words=named, word_of=word_of, offsets=offsets,
+        text_of=text_of,
+    )  # fmt: skip
+
+
+def _in_order(
+    number: NDArray[np.int64], pieces: Sequence[str], words: Sequence[str]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the words of tokens numbered anew (T,), each special piece as one, and their names.
+
+    >>> _in_order(np.array([-1, 3, 3, -1]), ["[CLS]", "so", "##fa", "[SEP]"], ["", "", "", "sofa"])
+    (array([0, 1, 1, 2]), ('[CLS]', 'sofa', '[SEP]'))
+    """
+    begins = (np.diff(number, prepend=-2) != 0) | (number < 0)
+    firsts = np.flatnonzero(begins).tolist()
+    named = tuple(pieces[first] if number[first] < 0 else words[int(number[first])] for first in firsts)
+    return np.cumsum(begins) - 1, named
+
+
+def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAttention:
+    """Return what a model attends to in a text. Raises UserError if its family has no attention."""
+    if not backbone.attends:
+        raise UserError(
+            f"{name} has no attention: its family is {backbone.architecture.family}. Read its states instead.",
+            code="unsupported-model",
+        )
+    with forward.evaluating(backbone) as device:
+        [batch] = forward.batches([placed.example], tokens=len(placed.example))
+        there = batch.to(device)
+        states = list(backbone.layers(there))
+        weights = [one for [one] in backbone.weights(there, states)]
+        vectors = list(backbone.head_vectors(there, states))
+        norms = [value_norms(one) for one in vectors]
+    return TextAttention(
+        name=name,
+        placed=placed,
+        weights=_stacked(weights),
+        norms=_stacked(norms),
+        queries=_stacked([one.queries.transpose(0, 1) for one in vectors]),
+        keys=_stacked([one.keys.transpose(0, 1) for one in vectors]),
+        is_biased=any(one.is_biased for one in vectors),
+        notes=tuple(_notes(backbone, placed)),
+    )
+
+
+def _stacked(layers: Sequence[Tensor]) -> Maps:
+    return torch.stack([*layers]).float().cpu().numpy()
+
+
+def value_norms(vectors: HeadVectors) -> Tensor:
+    """Return the length (H, T) of what each head makes of each token (Kobayashi et al. 2020, |f(x)|)."""
+    return torch.einsum("thk,hkd->htd", vectors.values.float(), vectors.outputs.float()).norm(dim=-1)
+
+
+def _notes(backbone: Backbone, placed: PlacedText) -> Iterator[str]:
+    """Yield what must be known of the text and of the family to read the pictures."""
+    sizes = backbone.architecture
+    if cut := placed.example.truncated:
+        yield f"The last {cut:,} pieces did not fit into {sizes.length:,} tokens and were not read."
+    if sizes.direction == "left_to_right":
+        yield "A token sees only what is before it, so much attention goes to the first token."
+    if sizes.window:
+        yield (
+            f"Some layers are local: their tokens see {sizes.window:,} positions to either side, and nothing else has "
+            "a weight."
+        )

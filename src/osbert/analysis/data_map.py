@@ -1,0 +1,112 @@
+"""A data map of training rows: how sure a model is of each row's label while it learns (Swayamdipta et al. 2020).
+
+Section 2.1 there: confidence is the mean probability of a row's label over the epochs, variability its standard
+deviation, correctness the share of the epochs in which the label is the likeliest. Rows of low confidence and low
+variability are often mislabelled. Here the probabilities are those after each epoch, without dropout, from a pass of
+their own; there they are those of the training pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.figures import Floats
+from osbert.reports.explained import explained
+from osbert.reports.page import Section, paragraph, table
+from osbert.reports.plot import Series, line_plot
+from osbert.tasks import Record
+from osbert.terminal import one_line
+
+LEAST = 2
+"""Fewer scores give no map."""
+SPOTS = 400
+"""Most rows of one kind in the picture, evenly spaced among them."""
+SHOWN = 50
+"""Most rows in the table of the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataMap:
+    """The rows of a training set as a model learnt them.
+
+    `probabilities` (E, n): of each row's label after each of E epochs; `right` (E, n): whether it was the likeliest.
+
+    >>> probabilities = np.array([[0.9, 0.2], [0.7, 0.1]])
+    >>> found = DataMap(probabilities=probabilities, right=probabilities > 0.5)
+    >>> found.confidence.round(2).tolist(), found.variability.round(2).tolist(), found.suspicious.tolist()
+    ([0.8, 0.15], [0.1, 0.05], [1])
+    """
+
+    probabilities: Floats
+    right: NDArray[np.bool_]
+
+    @property
+    def confidence(self) -> Floats:
+        """Return the mean probability (n,) of each row's label."""
+        return np.asarray(self.probabilities.mean(axis=0))
+
+    @property
+    def variability(self) -> Floats:
+        """Return the standard deviation (n,) of that probability over the epochs."""
+        return np.asarray(self.probabilities.std(axis=0))
+
+    @property
+    def correctness(self) -> Floats:
+        """Return the share (n,) of the epochs in which the label is the likeliest."""
+        return np.asarray(self.right.mean(axis=0))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Return the rows (n,), those of the lowest confidence first."""
+        return np.argsort(self.confidence, kind="stable")
+
+    @property
+    def suspicious(self) -> NDArray[np.intp]:
+        """Return the rows whose label was never the likeliest, those of the lowest confidence first."""
+        return self.order[self.correctness[self.order] == 0]
+
+    def section(self, records: list[Record], file: str) -> Section:
+        """Return the map as a picture, and the rows to look at first; `file`: where all rows are."""
+        suspicious = self.suspicious
+        n, epochs = len(records), len(self.probabilities)
+        plain = (
+            f"Each spot is a training row: up, how sure the model is of its label on average over {epochs} scores; to "
+            f"the right, how much that changed. The label of {len(suspicious):,} of {n:,} rows was never the likeliest."
+        )
+        caution = (
+            "A row at the lower left may have a wrong label, or be a hard or a rare one with a right label: read it. A "
+            "model that has seen a wrong label often enough learns it by heart, so more epochs find fewer of them."
+        )
+        picture = line_plot(self._series(), title="Training rows: confidence by variability", across="variability")
+        rows = [
+            (records[row].place, str(records[row].label), f"{self.confidence[row]:.3f}", _shown(records[row]))
+            for row in suspicious[:SHOWN].tolist()
+        ]
+        parts = [explained(picture, plain=plain, caution=caution)]
+        if rows:
+            more = f"The first {len(rows):,} of these rows; all rows, in this order, are in {file}."
+            parts += [paragraph(more), table(rows, head=("row", "label", "confidence", "text"))]
+        return Section(heading="Data map", parts=parts)
+
+    def _series(self) -> list[Series]:
+        correctness, points = self.correctness, np.stack([self.variability, self.confidence], axis=1)
+        kinds = {
+            "always right": correctness == 1,
+            "now and then": (correctness > 0) & (correctness < 1),
+            "never right": correctness == 0,
+        }
+        found = []
+        for color, (name, which) in enumerate(kinds.items()):
+            own = points[which]
+            own = own[np.argsort(own[:, 1], kind="stable")][:: max(1, -(-len(own) // SPOTS))]
+            spots = [(float(x), float(y)) for x, y in own]
+            found.append(Series(name=name, points=spots, look="spots", color=color))
+        return found
+
+
+def _shown(record: Record) -> str:
+    said = one_line(" | ".join(record.texts))
+    return said if len(said) <= 200 else f"{said[:199]}…"

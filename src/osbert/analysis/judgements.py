@@ -1,0 +1,77 @@
+"""What behaviour is measured on: minimal pairs, pairs of sentences that differ in a group, and facts. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import Packer, PieceRun
+
+Pieces = tuple[int, ...]
+"""The pieces of a sentence, without special ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimalPair:
+    """A sentence and one that differs in little and is not acceptable (BLiMP, Warstadt et al. 2020).
+
+    `paradigm`: the kind of difference; `phenomenon`: what several paradigms are of.
+    """
+
+    paradigm: str
+    phenomenon: str
+    good: Pieces
+    bad: Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastPair:
+    """A sentence that stereotypes more and one that does less, which name different groups (Nangia et al. 2020).
+
+    `kind`: what the groups differ in, such as age.
+    """
+
+    kind: str
+    more: Pieces
+    less: Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactRelation:
+    """A relation: patterns with a subject and the mask in the place of the object (Elazar et al. 2021).
+
+    `objects`: the pieces that answers are chosen from, and `counts`, of how many facts each is the object. `facts`: of
+    each the place of its object among them, and its sentence in each pattern.
+    """
+
+    name: str
+    objects: Pieces
+    counts: tuple[int, ...]
+    facts: tuple[tuple[int, tuple[Pieces, ...]], ...]
+
+
+def laid_out(pieces: Pieces, packer: Packer) -> Example:
+    """Return a sentence as the sequence that a model reads."""
+    return packer.single(*PieceRun.of(np.array(pieces, np.int32), packer.tokenizer))
+
+
+def work(sentences: Iterable[Pieces], packer: Packer) -> int:
+    """Return how many tokens are read when each piece of some sentences is masked by itself."""
+    return sum(len(one) * (len(one) + packer.form.specials(1)) for one in sentences)
+
+
+def shared_pieces(one: Sequence[int], two: Sequence[int]) -> tuple[Booleans, Booleans]:
+    """Return which pieces of each of two sentences are in the other as well, in the same order.
+
+    >>> [part.tolist() for part in shared_pieces([1, 7, 8, 3], [1, 9, 3])]
+    [[True, False, False, True], [True, False, True]]
+    """
+    kept = np.zeros(len(one), bool), np.zeros(len(two), bool)
+    for first, second, size in SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks():
+        kept[0][first : first + size] = True
+        kept[1][second : second + size] = True
+    return kept

@@ -1,0 +1,199 @@
+"""How a prediction settles by layer: the logit lens, and an affine lens after the tuned lens (lens.py).
+
+In a part of the texts 15% of the pieces are masked, and what each layer would fill them with is compared with what the
+last layer says; a left-to-right model predicts the same pieces from what is before them. The affine maps are fitted on
+some texts and looked through on others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.figures import Figure, Floats, RunningMeans, named
+from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.lens import AffineLens, asked, layer_states, read_out, settled
+from osbert.analysis.model import AnalysedModel
+from osbert.analysis.sample import TextSample
+from osbert.data.example import Example
+from osbert.evaluation.bootstrap import wilson_interval
+from osbert.reports.explained import explained
+from osbert.reports.page import Section
+from osbert.reports.plot import Mark, Series, line_plot
+
+SHARE = 0.15
+"""Share of the pieces of a text that are predicted, as in pretraining."""
+FITTED, SCORED = 1600, 800
+"""Most positions to fit the maps on, and most to look at."""
+ROOM = 2**25
+"""Most numbers of states that are held; of a larger model fewer positions are read."""
+LEAST = 40
+"""Fewer positions of either part give no figure."""
+LENSES = {"": "logit lens", "_affine": "affine lens"}
+"""What the figures' names end with, and what the lens is called."""
+
+
+class Lenses(Experiment):
+    """The predictions from each layer."""
+
+    needs_attention = False
+    place = 30
+
+    @classmethod
+    def obstacle(cls, model: AnalysedModel) -> str:
+        """Return why there are none: the model predicts no pieces."""
+        return model.mute
+
+    def work(self, sample: TextSample) -> int:
+        """Return about how many tokens are read: those of a part of the texts, for each layer once more."""
+        return min(sample.tokens, round((FITTED + SCORED) / SHARE))
+
+    def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
+        """Return the figures of each layer by both lenses."""
+        assert model.language is not None
+        sizes = model.backbone.architecture
+        most = min(FITTED + SCORED, ROOM // ((sizes.layers + 1) * sizes.width))
+        scored_most = most * SCORED // (FITTED + SCORED)
+        parts = []
+        for part, (count, places) in enumerate(
+            ((most - scored_most, slice(0, None, 2)), (scored_most, slice(1, None, 2)))
+        ):
+            examples = list(
+                _until(self._asked(model, sample.examples[places], part), count, model.language.head.target)
+            )
+            found = list(_advancing(model, examples, advance))
+            if sum(len(labels) for labels, _ in found) < LEAST:
+                return []
+            parts.append((np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found], axis=1)))
+        return _figures(model, *parts)
+
+    def _asked(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
+        assert model.language is not None
+        for number, example in enumerate(examples):
+            made = asked(example, model.language, SHARE, np.random.default_rng([model.seed, 4, part, number]))
+            if made is not None:
+                yield made
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return how far each layer agrees with the last, and the entropy by layer."""
+        plain, affine = (_settled(figures, end) for end in LENSES)
+        layers = int(plain.baselines["layers"])
+        agreement = [
+            _curve(figures, f"lens_agrees{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
+        ]
+        usual = named(figures, "lens_agrees")[0].baselines["most frequent answer"]
+        first = explained(
+            line_plot(
+                agreement, title="Layers that predict what the last one predicts", percent=True,
+                across="layer (0: embeddings)", marks=[Mark(value=usual, label="its most frequent answer")],
+            ),
+            plain=f"Through the logit lens a prediction is settled from layer {plain.value:.1f} of {layers} on, "
+            f"through the affine lens from layer {affine.value:.1f}, on average over {plain.n:,} pieces.",
+            caution="The logit lens reads low layers in the words of the last one: where their states lie elsewhere it "
+            "shows nothing, although something may be there. Compare it with the affine lens.",
+        )  # fmt: skip
+        entropies = [
+            _curve(figures, f"lens_entropy{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
+        ]
+        found = named(figures, "lens_entropy")
+        last = named(figures, "lens_right")[-1]
+        second = explained(
+            line_plot(entropies, title="Entropy of the predictions by layer, in nats", across="layer (0: embeddings)"),
+            plain=f"The last layer's predictions have an entropy of {found[-1].value:.2f} nats on average; if all "
+            f"pieces were alike it would be {found[-1].baselines['all pieces alike']:.2f}. {last.value:.1%} are right, "
+            f"against {last.baselines['most frequent piece']:.1%} for the most frequent piece.",
+            caution="A low entropy is no knowledge: a lens can be sure and wrong. The share of right pieces by layer "
+            "is in analysis.json.",
+        )
+        return Section(heading="How a prediction settles", parts=[first, second])
+
+
+def _settled(figures: Sequence[Figure], end: str) -> Figure:
+    [found] = named(figures, f"lens_settled{end}")
+    return found
+
+
+def _curve(figures: Sequence[Figure], name: str, title: str, color: int) -> Series:
+    points = [(float(one.where["layer"]), one.value) for one in named(figures, name)]
+    return Series(name=title, points=points, color=color)
+
+
+def _until(examples: Iterator[Example], positions: int, target: str) -> Iterator[Example]:
+    """Yield examples until so many positions are to be predicted."""
+    for example in examples:
+        if positions <= 0:
+            return
+        positions -= len(example.targets[target].labels)
+        yield example
+
+
+def _advancing(
+    model: AnalysedModel, examples: Sequence[Example], advance: Advance
+) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+    """Yield the labels and the states of some examples at a time."""
+    assert model.language is not None
+    for labels, states, tokens in layer_states(model.language, examples):
+        advance(tokens)
+        yield labels, states
+
+
+def _figures(
+    model: AnalysedModel, fitting: tuple[NDArray[np.int64], Floats], scored: tuple[NDArray[np.int64], Floats]
+) -> list[Figure]:
+    """Return the figures from labels (n,) and states (L + 1, n, D) of both parts."""
+    assert model.language is not None
+    labels, states = scored
+    last = states[-1]
+    usual = int(np.bincount(fitting[0]).argmax())
+    answers = read_out(model.language, fitting[1][-1], fitting[1][-1])[0]
+    answer = int(np.bincount(answers).argmax())
+    common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
+    found: list[Figure] = []
+    for end in LENSES:
+        likeliest = []
+        for layer, own in enumerate(states):
+            moved = own
+            if end and layer < len(states) - 1:
+                lens = AffineLens.fitted(fitting[1][layer].astype(np.float64), fitting[1][-1].astype(np.float64))
+                moved = lens(own.astype(np.float64))
+            pieces, entropy, divergence = read_out(model.language, moved, last)
+            likeliest.append(pieces)
+            at = replace(common, where={"layer": layer})
+            found += [
+                _mean(replace(at, name=f"lens_entropy{end}", baselines={"all pieces alike": _alike(model)}), entropy),
+                _mean(replace(at, name=f"lens_divergence{end}", baselines={"last layer": 0.0}), divergence),
+                _rate(
+                    replace(
+                        at, name=f"lens_right{end}", baselines={"most frequent piece": float((labels == usual).mean())}
+                    ),
+                    pieces == labels,
+                ),
+            ]
+        table = np.array(likeliest)
+        for layer, pieces in enumerate(table):
+            baselines = {"most frequent answer": float((table[-1] == answer).mean())}
+            one = replace(common, name=f"lens_agrees{end}", where={"layer": layer}, baselines=baselines)
+            found.append(_rate(one, pieces == table[-1]))
+        depth = {"layers": float(len(states) - 1)}
+        found.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settled(table)))
+    return found
+
+
+def _alike(model: AnalysedModel) -> float:
+    return math.log(model.backbone.architecture.vocabulary)
+
+
+def _rate(figure: Figure, hits: NDArray[np.bool_]) -> Figure:
+    return replace(figure, value=float(hits.mean()), interval=wilson_interval(int(hits.sum()), len(hits)))
+
+
+def _mean(figure: Figure, values: NDArray[np.generic]) -> Figure:
+    means = RunningMeans()
+    for value in values:
+        means.add([value])
+    return replace(figure, value=float(means.mean[0]), interval=means.interval(0))

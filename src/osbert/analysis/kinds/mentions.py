@@ -1,0 +1,110 @@
+"""Where coreference can be read: a linear probe on two mentions, which says whether they are one thing.
+
+Of each mention the nearest right antecedent and the nearest wrong one are taken, so that both answers are about as
+frequent. The probe gets the product and the distance of the two states, number by number: what is linear in the states
+side by side cannot say that they are alike. A mention's state is that of its head word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.figures import Figure
+from osbert.analysis.kinds.contract import Advance, Experiment, PlacedWords, TextPass
+from osbert.analysis.linked import LinkedItem
+from osbert.analysis.model import AnalysedModel
+from osbert.analysis.passes import PassedModel
+from osbert.analysis.probe import States
+from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
+from osbert.analysis.sample import ItemSample, TextSample, place_words
+from osbert.errors import Problems
+from osbert.models.contract import Sizes
+from osbert.reading.coreference import MentionLink
+from osbert.reports.page import Section
+
+ONE, TWO = "one thing", "two things"
+
+
+class Mentions(Experiment):
+    """The probes of mentions; the texts are laid out here, since they are kept as words."""
+
+    reads = "coreference"
+    needs_attention = False
+    place = 14
+
+    def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
+        """Read each text once, and train a probe on some of the pairs of each layer."""
+        probes = _MentionProbes(model.backbone.architecture, model.seed, sample.items)
+        passed = PassedModel(
+            backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
+        )
+        for texts in passed.passes(_laid_out(model, sample.items)):
+            for text in texts:
+                probes.add(text)
+            advance(sum(len(text.marks.first) for text in texts))
+        return probes.figures()
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return the accuracy and the codelength by layer."""
+        return _MentionProbes.section(figures)
+
+
+class _MentionProbes(LayerProbes):
+    """Pairs of mentions; without a model it is the kind of the later one, and whether both have one head word."""
+
+    reads = "coreference"
+    name = "mentions"
+    says = "whether two mentions are one thing"
+    unit = "pairs"
+    clue = "most frequent answer for such words"
+    slots = 2
+
+    def __init__(self, sizes: Sizes, seed: int, linked: Sequence[LinkedItem]) -> None:
+        """Begin with no pair; `linked`: the texts, by their number."""
+        super().__init__(sizes, seed)
+        self.linked = linked
+
+    def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
+        """Yield the pairs; the label of the control task depends on the earlier mention's head word."""
+        assert text.labelled is not None
+        states = word_states(text, text.labelled.tokens)
+        words = [word.lower() for word in text.labelled.words]
+        for link in self.linked[text.number].text.links:
+            for other, label in _pairs(link):
+                same = "same" if words[other] == words[link.mention] else "other"
+                item = ProbedItem(
+                    text=text.number,
+                    label=label,
+                    word=words[other],
+                    clue=f"{link.kind} {same}",
+                    states=states[:, [link.mention, other]],
+                )
+                yield text.labelled.part, item
+
+    def features(self, states: NDArray[np.float16]) -> States:
+        """Return the product and the distance (L + 2, n, 2D) of the two states (L + 2, n, 2, D) of a pair."""
+        one, other = states[:, :, 0].astype(np.float32), states[:, :, 1].astype(np.float32)
+        return np.concatenate([one * other, np.abs(one - other)], axis=-1)
+
+
+def _pairs(link: MentionLink) -> Iterator[tuple[int, str]]:
+    """Yield the nearest candidate that is right and the nearest that is not, with their labels."""
+    for label in (ONE, TWO):
+        fitting = [place for place in link.candidates if (place in link.right) == (label == ONE)]
+        if fitting:
+            yield min(fitting, key=lambda place: abs(place - link.mention)), label
+
+
+def _laid_out(model: AnalysedModel, items: Sequence[LinkedItem]) -> TextSample:
+    """Return the texts as sequences, with the tokens of their words."""
+    examples, labelled = [], []
+    for item in items:
+        placed = place_words(item.text.words, item.text.place, model.packer, Problems(heading=""))
+        assert placed is not None, "the form of data has left such texts out"
+        examples.append(placed[0])
+        labelled.append(PlacedWords(words=item.text.words, labels=(), tokens=placed[1], part=item.part))
+    return TextSample(examples=examples, labelled=labelled, read=len(examples))

@@ -1,0 +1,131 @@
+"""Lenses: what a model would predict if its top stood on a lower layer (nostalgebraist 2020; Belrose et al. 2023).
+
+The logit lens gives a layer's states to what stands above the last layer, such as a last norm, and then to the language
+head. The tuned lens of Belrose et al. moves them by an affine map first; here it is the least-squares map to the
+states of the last layer, in closed form, and not trained to the last layer's predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert.analysis.figures import Floats
+from osbert.analysis.hooks import changed_states
+from osbert.analysis.likelihood import LanguageModel
+from osbert.data.batch import micro_batches
+from osbert.data.example import Example, Target
+from osbert.evaluation.forward import TOKENS, evaluating
+
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+"""Penalties on the map's distance from the identity, as parts of the states' variance."""
+SCORES = 256
+"""Positions whose scores over the vocabulary are held at a time."""
+
+
+class AffineLens:
+    """x + shift + (x - mean) @ change: a map (D -> D) that begins at the identity, which its penalty leads back to."""
+
+    def __init__(self, states: Floats, last: Floats, *, strength: float) -> None:
+        """Fit states (n, D) of a layer to those of the last one."""
+        self.mean = states.mean(0)
+        residual = last - states
+        self.shift = residual.mean(0)
+        centred = states - self.mean
+        covariance = centred.T @ centred / len(states)
+        penalty = max(strength * float(np.trace(covariance)) / len(covariance), 1e-12)
+        target = centred.T @ (residual - self.shift) / len(states)
+        self.change = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), target)
+
+    @classmethod
+    def fitted(cls, states: Floats, last: Floats) -> AffineLens:
+        """Fit the map with the strength that suits every fifth state best, of a map that is fitted to the others."""
+        held = np.arange(len(states)) % 5 == 4
+
+        def error(strength: float) -> float:
+            lens = cls(states[~held], last[~held], strength=strength)
+            return float(np.square(lens(states[held]) - last[held]).mean())
+
+        return cls(states, last, strength=min(STRENGTHS, key=error))
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return the moved states (n, D)."""
+        moved: Floats = states + self.shift + (states - self.mean) @ self.change
+        return moved
+
+
+def asked(example: Example, language: LanguageModel, share: float, rng: np.random.Generator) -> Example | None:
+    """Return a text in which a share of the pieces is to be predicted, at least one, and masked by a masked model.
+
+    None for one without a piece that can be.
+    """
+    tokens = np.flatnonzero(~example.special)
+    if language.causal:
+        tokens = tokens[tokens > 0]  # the first token has none before it
+    if not len(tokens):
+        return None
+    chosen = np.sort(rng.choice(tokens, max(1, round(share * len(tokens))), replace=False))
+    ids = example.ids.copy()
+    if not language.causal:
+        ids[chosen] = language.mask
+    target = Target(labels=example.ids[chosen], index=chosen - int(language.causal))
+    return replace(example, ids=ids, targets={language.head.target: target})
+
+
+def layer_states(
+    language: LanguageModel, examples: Sequence[Example]
+) -> Iterator[tuple[NDArray[np.int64], Floats, int]]:
+    """Yield the pieces to predict (M,), the states (L + 1, M, D) that the head reads there, and how many tokens.
+
+    Of each layer but the last that is what the top of the model makes of its states, as if no layer stood between.
+    """
+    backbone = language.learner.backbone
+    for batch in micro_batches(examples, TOKENS):
+        with evaluating(language.learner) as device:
+            there = batch.to(device)
+            target = there.targets[language.head.target]
+            *below, last = backbone.layers(there)
+            found = []
+            for state in below:
+                with changed_states(backbone, {backbone.architecture.layers: lambda _, state=state: state}):  # type: ignore[misc]
+                    found.append(backbone(there).hidden[target.index])
+            states = torch.stack([*found, last[target.index]]).float().cpu().numpy()
+            labels = target.labels.cpu().numpy()
+        yield labels, states, batch.tokens
+
+
+def read_out(language: LanguageModel, states: Floats, last: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return the likeliest piece (n,) for states (n, D), the entropy (n,), and the KL divergence from the last layer's.
+
+    The divergence is that of the last layer's distribution from this one, KL(last || this), in nats.
+    """
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    with evaluating(language.learner) as device:
+        for first in range(0, len(states), SCORES):
+            own, top = (_logs(language, one[first : first + SCORES], device) for one in (states, last))
+            entropy = -(own.exp() * own).sum(-1)
+            parts.append((own.argmax(-1).cpu(), entropy.cpu(), (top.exp() * (top - own)).sum(-1).cpu()))
+    likeliest, entropies, divergences = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    return likeliest, entropies.astype(np.float64), divergences.astype(np.float64)
+
+
+def _logs(language: LanguageModel, states: Floats, device: torch.device) -> Tensor:
+    hidden = torch.from_numpy(np.asarray(states, np.float32)).to(device, next(language.head.parameters()).dtype)
+    return language.head.scores(hidden).float().log_softmax(-1)
+
+
+def settled(likeliest: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each of n positions the layer from which on the likeliest piece (L + 1, n) is that of the last one.
+
+    >>> settled(np.array([[1, 5], [3, 2], [3, 4]]))
+    array([1, 2])
+    """
+    same = likeliest == likeliest[-1]
+    steady = np.logical_and.accumulate(same[::-1])  # from the last layer down
+    found: NDArray[np.int64] = len(likeliest) - steady.sum(0)
+    return found

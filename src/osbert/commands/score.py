@@ -1,0 +1,68 @@
+"""osbert score: how likely a language model holds a text, or each text of a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
+
+from cyclopts import Parameter
+
+from osbert.analysis.scoring import ScoringOptions
+from osbert.commands.file_consoles import showing_progress
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, row_stream
+from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import EmbeddedOptions
+from osbert.terminal import one_line
+
+
+def score(
+    model: ModelFolder,
+    /,
+    *texts: str,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    out: Path | None = None,
+    scoring: Annotated[ScoringOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Show how likely a pretrained model holds texts: the log-probability of each piece, their sum, and perplexities.
+
+    A masked language model predicts each piece from all others (the pseudo-log-likelihood, in nats), a left-to-right
+    one from those before it. Compare texts that differ in little: the sums of masked models are of no distribution.
+
+    Parameters
+    ----------
+    model
+        A pretrained model with its language head: a run folder, a Hugging Face folder, or a name.
+    texts
+        Texts, each in quotes.
+    file
+        A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
+    out
+        The .csv, .tsv or .jsonl file to write: the rows with their scores. Without it JSON lines go to standard output.
+    """
+    from osbert.inference.engine import load
+    from osbert.runs.embed.settings import TextFile
+    from osbert.runs.score import ScoringKeywords, score_file
+
+    if bool(texts) == (file is not None) or (texts and out):
+        raise UserError(
+            'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.',
+            code="missing-option",
+        )
+    scoring, reading = scoring or ScoringOptions(), reading or EmbeddedOptions()
+    if file is not None:
+        options = ScoringKeywords(scoring=scoring, file=reading, opening=opening)
+        with showing_progress("rows", sys.stderr) as watch:
+            tally = score_file(model, TextFile(file, reading), out=out or row_stream(), options=options, watch=watch)
+        print(*tally.lines(), sep="\n", file=sys.stdout if out else sys.stderr)
+        return tally if out else None
+    found = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))
+    for one in found:
+        if len(found) > 1:
+            print(one_line(one.text))
+        print(*map(one_line, one.lines()), sep="\n")
+    return {"scores": [one.as_dict() for one in found]}

@@ -1,0 +1,44 @@
+"""Pairs of sentences that name different groups: tables with the columns sent_more and sent_less (CrowS-Pairs)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from osbert.analysis.judgements import ContrastPair, work
+from osbert.analysis.sample import ItemSample
+from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
+from osbert.runs.analyse.tables import left_out, pieces_of, table_rows, unusable_rows
+from osbert.terminal import counted
+
+COLUMNS = ("sent_more", "sent_less")
+KIND = "bias_type"
+
+
+class ContrastPairForm(DataForm):
+    """Pairs, all of which are read."""
+
+    place = 3
+    files = f"pairs of sentences (a table with the columns {' and '.join(COLUMNS)})"
+
+    def knows(self, file: FileHead) -> bool:
+        """Return whether both columns are there."""
+        return file.columns >= {*COLUMNS}
+
+    def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[ContrastPair]:
+        """Return all pairs, with what their groups differ in, the column bias_type."""
+        problems = unusable_rows("pairs of sentences")
+        pairs: list[ContrastPair] = []
+        read = 0
+        for path in files:
+            for row in table_rows(path, COLUMNS, sampling, problems):
+                read += 1
+                place = f"{path}, line {row.line}"
+                more, less = (pieces_of(row.values[name], place, sampling, problems) for name in COLUMNS)
+                if more and less:
+                    pairs.append(ContrastPair(kind=row.values.get(KIND) or "all", more=more, less=less))
+        if sampling.reading.errors == "strict":
+            problems.stop_if_any()
+        tokens = work((one for pair in pairs for one in (pair.more, pair.less)), sampling.packer)
+        notes = [f"{counted(len(pairs), 'pair')} of sentences of {read:,} read", *left_out(problems)]
+        return ItemSample(items=pairs, read=read, tokens=tokens, notes=notes if read else [])

@@ -1,0 +1,95 @@
+"""The data map of a fine-tuning: what the model says of each training row at each score, kept in the run's folder."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from osbert.analysis.data_map import LEAST, DataMap
+from osbert.errors import UserError
+from osbert.evaluation.score import predict
+from osbert.files import writing_output
+from osbert.models.contract import Learner
+from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.tasks import Record
+from osbert.tasks.calibration import columns
+
+MAP = "data_map.csv"
+"""All training rows, those first whose label is the least probable."""
+KEPT = "map-epoch-*.npy"
+"""What is kept of each score until the run is finished."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DataMapRecorder:
+    """What becomes a data map, a file for each score in the folder of the run; a run that goes on writes it anew."""
+
+    rows: TaskRows
+    folder: Path
+
+    @classmethod
+    def of(cls, rows: FinetuneRows, learner: Learner, folder: Path) -> DataMapRecorder:
+        """Return the recorder of a run. Raises UserError where rows have no label that has a probability."""
+        own = rows.tasks[0]
+        if (
+            not rows.single
+            or columns(predict(learner, own.task, own.training[:1], own.packer), own.training[:1]) is None
+        ):
+            raise UserError(
+                "A data map needs one task whose rows have one label out of several, such as classify or choose. Leave "
+                "--data-map out.",
+                code="options-exclude-each-other",
+            )
+        return cls(rows=own, folder=folder)
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """Return the training rows."""
+        return self.rows.training
+
+    def note(self, epoch: Epoch, learner: Learner) -> None:
+        """Keep the probability of each row's label at this score, and whether it is the likeliest."""
+        found = columns(predict(learner, self.rows.task, self.records, self.rows.packer), self.records)
+        assert found is not None  # `of` has looked
+        shares, labels = found
+        probabilities = np.take_along_axis(shares, labels[:, None], axis=1)[:, 0]
+        with writing_output(self._path(epoch)) as aside, aside.open("wb") as stream:
+            np.save(stream, np.stack([probabilities, np.nanmax(shares, axis=1) == probabilities]))
+
+    def read(self, epochs: Sequence[Epoch]) -> DataMap | None:
+        """Return the map of all scores after the first step, None where there are too few."""
+        found = [np.load(self._path(epoch)) for epoch in epochs if epoch.step]
+        if len(found) < LEAST:
+            return None
+        both = np.array(found)  # (E, 2, n)
+        return DataMap(probabilities=both[:, 0], right=both[:, 1] > 0)
+
+    def write(self, found: DataMap) -> str:
+        """Write all rows in their order into MAP, and return in words what is to be looked at."""
+        path = self.folder / MAP
+        head = ["file", "line", "label", "confidence", "variability", "correctness"]
+        scores = [f"score {number}" for number in range(1, 1 + len(found.probabilities))]
+        texts = [f"text {number}" for number in range(1, 1 + max(len(one.texts) for one in self.records))]
+        with (
+            writing_output(path) as aside,
+            aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
+        ):
+            lines = csv.writer(stream)
+            lines.writerow([*head, *scores, *texts])
+            measures = (found.confidence, found.variability, found.correctness, *found.probabilities)
+            for row in found.order.tolist():
+                record = self.records[row]
+                numbers = [f"{measure[row]:.4f}" for measure in measures]
+                lines.writerow([record.path, record.line, record.label, *numbers, *record.texts])
+        return (
+            f"data map: the label of {len(found.suspicious):,} of {len(self.records):,} training rows was never the "
+            f"likeliest; they are the first lines of {path}"
+        )
+
+    def _path(self, epoch: Epoch) -> Path:
+        return self.folder / KEPT.replace("*", f"{epoch.step}")

@@ -1,0 +1,171 @@
+"""The training rows behind a prediction: the nearest ones, and those that pulled its score up or down most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from osbert.errors import UserError
+from osbert.evaluation.score import refuse_long, require_labels
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.memory import Data, tables
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.file_options import FileOptions
+from osbert.tasks import Record, Task, load
+from osbert.terminal import counted
+
+if TYPE_CHECKING:
+    from osbert.analysis.influence import Influence, RowInfluence
+    from osbert.inference.engine import Engine
+
+WINDOW = 256
+"""Rows that are read together: what memory holds of states does not grow with the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRowProgress:
+    """An event: so many of the training rows are compared."""
+
+    done: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRow:
+    """A training row beside a prediction.
+
+    `place`: its file and line. `cosine`: of the states below the last layer. `pull`: how far a gradient step of size 1
+    on this row, by the last layer alone, raises the score; below 0 it lowers it.
+    """
+
+    place: str
+    texts: tuple[str, ...]
+    label: str
+    cosine: float
+    pull: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """The training rows behind one score.
+
+    `label`, `text`: what the score is of. `rows`: how many were compared. `nearest`: by cosine, the nearest first;
+    `towards`: by pull, the strongest first; `against`: those that pulled the other way.
+    """
+
+    label: str
+    text: str
+    rows: int
+    nearest: tuple[TrainingRow, ...] = ()
+    towards: tuple[TrainingRow, ...] = ()
+    against: tuple[TrainingRow, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the rows as lines of text."""
+        about = f"{self.label} ({self.text})" if self.text else self.label
+        yield f"{about}: of {counted(self.rows, 'training row')}"
+        for title, rows in (("nearest", self.nearest), ("pulled towards", self.towards), ("against", self.against)):
+            yield f"  {title}"
+            for row in rows:
+                text = " | ".join(row.texts)
+                yield f"    cosine {row.cosine:.3f}  pull {row.pull:+.3f}  {row.label}  {row.place}: {text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRowKeywords:
+    """The keywords of `osbert.training_rows`: how many rows of each order, how they are read, how the run is opened."""
+
+    count: int = 5
+    file: FileOptions = field(default_factory=FileOptions)
+    opening: Opening = CAREFUL
+
+
+def training_rows(
+    run: Path,
+    texts: Sequence[str],
+    *,
+    rows: Data,
+    label: str = "",
+    options: TrainingRowKeywords | None = None,
+    watch: Watch = ignore,
+) -> list[TrainingRows]:
+    """Compare labelled rows with what a fine-tuned run says of texts that it reads together; one result for each score.
+
+    `rows`: a file, or rows in memory. `label`: take its score instead of the predicted one. Raises UserError, before
+    anything is computed, at rows without a label or with an unknown one, and if the run's kind has no such comparison.
+    """
+    from osbert.analysis.influence import Influence, require_last_layer
+    from osbert.inference.engine import load as load_engine  # torch takes seconds to import
+
+    options = options or TrainingRowKeywords()
+    if options.count < 1:
+        raise UserError(f"count must be 1 or more, not {options.count}.", code="invalid-value")
+    engine = load_engine(run, opening=options.opening)
+    report_remarks(engine, watch)
+    task = engine.fine_tuned
+    require_last_layer(engine.learner.heads[task.name])
+    given = Path(rows) if isinstance(rows, str | Path) else tables(rows)
+    other = task.source.moved(given, options.file.given(task))
+    other, found = load(other, ("all",), fit=False)
+    require_labels(found["all"])
+    watch(Notice(f"{counted(len(found['all']), 'row')} to compare with"))
+    record = task.record_of(texts)
+    refuse_long(task, [record], engine.packer)
+    examples = task.encode(record, engine.packer)
+    (prediction,) = engine.predict_encoded([(record, examples)])
+    scores = task.explained(prediction, record, examples, label)
+    influence = Influence(engine.learner, task.name, examples, [one.weights for one in scores])
+    best = [TrainingRows(label=one.label, text=one.text, rows=len(found["all"])) for one in scores]
+    done = 0
+    for window in _windows(found["all"]):
+        compared = _compared(engine, influence, window)
+        for number, known in enumerate(best):
+            best[number] = _ranked(known, [_row(task, *one, number) for one in compared], options.count)
+        done += len(window)
+        watch(TrainingRowProgress(done=done, count=len(found["all"])))
+    return best
+
+
+def _ranked(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> TrainingRows:
+    """Return the first `count` rows in each order, of those that were the first before and some more."""
+    pulling = [row for row in rows if row.pull > 0], [row for row in rows if row.pull < 0]
+    return replace(
+        best,
+        nearest=tuple(nlargest(count, [*best.nearest, *rows], key=lambda row: row.cosine)),
+        towards=tuple(nlargest(count, [*best.towards, *pulling[0]], key=lambda row: row.pull)),
+        against=tuple(nlargest(count, [*best.against, *pulling[1]], key=lambda row: -row.pull)),
+    )
+
+
+def _row(task: Task, record: Record, influence: RowInfluence, number: int) -> TrainingRow:
+    return TrainingRow(
+        place=record.place,
+        texts=record.texts,
+        label=", ".join(task.names(record)) or str(record.label),
+        cosine=influence.cosine,
+        pull=float(influence.pulls[number]),
+    )
+
+
+def _windows(records: Sequence[Record]) -> Iterator[list[Record]]:
+    rest = iter(records)
+    while window := list(islice(rest, WINDOW)):
+        yield window
+
+
+def _compared(engine: Engine, influence: Influence, records: Sequence[Record]) -> list[tuple[Record, RowInfluence]]:
+    from osbert.data.batch import micro_batches
+    from osbert.evaluation.forward import TOKENS
+
+    task = engine.fine_tuned
+    groups = [task.encode(record, engine.packer) for record in records]
+    examples = [replace(one, record=place) for place, group in enumerate(groups) for one in group]
+    found: dict[int, RowInfluence] = {}
+    for batch in micro_batches(examples, TOKENS, together=task.batching != "sequences"):
+        for place, influenced in influence.of(batch).items():
+            found[place] = influenced
+    return [(record, found[place]) for place, record in enumerate(records)]

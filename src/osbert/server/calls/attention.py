@@ -1,0 +1,83 @@
+"""POST /v1/attention: what the heads attend to in a text or a pair, as the page draws it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from osbert.analysis.attention import read_attention
+from osbert.errors import UserError
+from osbert.inference.attention import placed
+from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Refusal, Reply, Request
+
+TOKENS = 512
+"""Most tokens of a text; fewer of a model with more layers, or wider ones, than BERT-base."""
+WORK = 12 * 768 * TOKENS**2
+"""Layers times width times the square of the tokens: the weights of a model grow with it."""
+
+
+class AttentionRequest(Request, title="Attention"):
+    """A text, or a pair of texts."""
+
+    reads: ClassVar[tuple[str, ...]] = ("text", "pair")
+
+    text: str
+    pair: str | None = Field(default=None, description="The second text of a pair.")
+
+
+class AttentionAnswer(Reply, title="AttentionMaps"):
+    """What /v1/attention answers: what TextAttention.record returns, which the page draws (docs/analysis.md)."""
+
+    __qualname__ = "AttentionMaps"
+
+    attention: dict[str, Any]
+
+
+class AttentionItem(Item):
+    """A text whose weights are wanted, which is read by itself: it takes as long as many that are only predicted."""
+
+    __slots__ = ()
+
+    @property
+    def tokens(self) -> int:
+        """Return about the tokens that could be read meanwhile."""
+        return 16 * super().tokens
+
+
+class AttentionCall(Call):
+    """The attention of a text."""
+
+    what = "show attention (/v1/attention)"
+    request = AttentionRequest
+    reply = AttentionAnswer
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return the text as a sequence."""
+        texts = [text for text in (values["text"], values["pair"]) if text is not None]
+        try:
+            found = placed(model.engine, texts)
+        except UserError as error:
+            raise Refusal(422, str(error), field="pair" if values["pair"] is not None else "text") from error
+        item = require_fit(AttentionItem(found, (found.example,)), "text", length=model.engine.packer.length)
+        sizes = model.engine.learner.backbone.architecture
+        most = min(TOKENS, math.isqrt(WORK // (sizes.layers * sizes.width)))
+        if len(found.example) > most:
+            what = f"The attention of at most {most:,} tokens is shown: the text has {len(found.example):,}."
+            raise Refusal(422, what, field="text")
+        return [item]
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the record of each text's attention."""
+        backbone = model.engine.learner.backbone
+        return [read_attention(backbone, item.value, model.name).record() for item in items]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the record."""
+        return {"attention": said[0]}
