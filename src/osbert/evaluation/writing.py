@@ -125,8 +125,8 @@ class PromptWriter:
         sizes = self.learner.backbone.architecture
         token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
         together: list[int] = []
-        for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number])):
-            longest = len(prompts[number]) + self.options.most
+        for number in sorted(range(len(prompts)), key=lambda number: _read_of(prompts[number])):
+            longest = _read_of(prompts[number]) + self.options.most
             rows = (len(together) + 1) * self.options.beams
             if together and (rows > ROWS or rows * longest * token > CACHE):
                 yield together
@@ -155,6 +155,11 @@ class PromptWriter:
         # A special piece at its end, as after a source, parts the two texts.
         before = [] if prompt.special[-1] else prompt.ids[~prompt.special].tolist()[-8:]
         return self.tokenizer.decode([*before, *pieces])[len(self.tokenizer.decode(before)) :]
+
+
+def _read_of(prompt: Example) -> int:
+    """Return how many tokens of a prompt and its source are read."""
+    return len(prompt) + (0 if prompt.source is None else len(prompt.source))
 
 
 def end_of(form: Form) -> int | None:

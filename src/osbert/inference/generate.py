@@ -11,6 +11,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
+from osbert.data.written import started
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
@@ -66,9 +67,9 @@ class TextWriter:
         writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
         if head is None or writer is None:
             raise UserError(
-                "The model does not write texts: that needs one that was pretrained left to right or unified, with its "
-                'language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder), or a run of osbert '
-                "finetune generate.",
+                "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
+                'with its language head (objectives = ["left_to_right"], ["unified"] or ["spans"], or a GPT-2 or T5 '
+                "folder), or a run of osbert finetune generate.",
                 code="unsupported-model",
             )
         length = engine.learner.backbone.architecture.length
@@ -78,8 +79,10 @@ class TextWriter:
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
+        packer = Packer(tokenizer=engine.tokenizer, length=length)
+        if engine.learner.backbone.architecture.has_decoder:
+            return cls(writer=writer, prompt=_encoded_sources(packer), goes_on=False)
         if head.writes:
-            packer = Packer(tokenizer=engine.tokenizer, length=length)
             prompt = _unified_sources(packer, writer.options.most, head.writes)
             return cls(writer=writer, prompt=prompt, goes_on=False)
         return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
@@ -147,6 +150,15 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
     def prompt(texts: Sequence[str]) -> Example:
         source = source_of(packer.tokenizer.encode(_single(texts)), packer, most=most)
         return with_mask(source, packer) if writes == "masked" else source
+
+    return prompt
+
+
+def _encoded_sources(packer: Packer) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as the source of an encoder-decoder, and the piece that its decoder begins with."""
+
+    def prompt(texts: Sequence[str]) -> Example:
+        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer)
 
     return prompt
 

@@ -242,7 +242,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     """
     if not has_berts_names(architecture):
         return ""
-    if architecture.has_decoder and head.form != "mlm":
+    if architecture.has_decoder and head.form not in ("mlm", "text"):
         return "a head on the encoder of an encoder-decoder"
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
     if (head.form in HEADS or head.form == "text") and own != head_names(head.form, architecture).keys():

@@ -146,6 +146,8 @@ class PretrainPlan:
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
+        for objective in self.objectives.values():
+            length = objective.room(length, self.tokenizer.form.specials(1))
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
         return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
