@@ -49,7 +49,7 @@ def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
     markdown = markdown.replace("](../docs/", "](docs/")
     for name, target in OUTSIDE.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(name)}\b", f"]({up}{target}", markdown)
-    return re.sub(r"\]\(docs/", f"]({up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
+    return re.sub(r"(\]\(|src=\")docs/", rf"\g<1>{up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
 
 
 def examples() -> list[Path]:
