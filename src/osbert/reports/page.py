@@ -62,8 +62,6 @@ INTERVAL = re.compile(r"[-+]?[\d.,]+%? (?:\([-+]?[\d.,]+%? )?to [-+]?[\d.,]+%?\)
 """A number with its interval, or an interval, in a cell; over several lines neither can be read."""
 END = "\n</body>\n</html>\n"
 """How every page ends."""
-
-
 RATIOS = (".share", ".precision", ".recall")
 """How the names of figures end that an objective has which looks for a few tokens."""
 OTHERS = {BEFORE: "corpus before", GENERAL: "general text"}
