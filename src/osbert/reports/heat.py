@@ -31,7 +31,7 @@ def heat_map(
 ) -> str:
     """Return a <figure> of values (layers, C), the lowest layer below; NaN is an empty cell.
 
-    `notes`: what a cell says when pointed at. `ends`: the values of no colour and of the darkest. Layers that have
+    `notes`: what a cell says when pointed at. `ends`: the values of no colour and of the strongest. Layers that have
     heads count from 1; where the columns are layers, too, 0 is the embedding output.
     """
     height, width = values.shape
