@@ -9,8 +9,8 @@ import pytest
 
 import osbert
 from osbert.commands.generate import generate
+from osbert.evaluation.writing import end_of
 from osbert.inference.engine import Engine
-from osbert.inference.generate import end_of
 from osbert.models.generation.settings import GenerationOptions
 from refusals import refusal
 from terminal import told
@@ -44,7 +44,7 @@ def test_many_texts_in_parts_and_alone_are_the_same(
     given = ["the good", "", "a fine film . the play", "bad"]
     together = model.generate(given, most=5, **options)
     for most in (1, 2):
-        monkeypatch.setattr("osbert.inference.generate.ROWS", most)
+        monkeypatch.setattr("osbert.evaluation.writing.ROWS", most)
         assert [one.text for one in model.generate(given, most=5, **options)] == [one.text for one in together]
     assert "".join(model.stream("the good", most=5, **options)) == together[0].text
 

@@ -1,4 +1,4 @@
-"""osbert generate: what a left-to-right model writes after a text."""
+"""osbert generate: what a model writes after a text, or from it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def generate(
     options: Annotated[GenerationOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it.
+    """Go on with texts: print each with what the model writes after it; or write another text from each.
 
-    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder. Of one text
-    the pieces are printed while they are written; with beams nothing is certain before the end.
+    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder; or to write
+    from a source, as by unilm-small: then what it writes is printed alone. Of one text the pieces are printed while
+    they are written; with beams nothing is certain before the end.
 
     Parameters
     ----------
@@ -49,14 +50,15 @@ def generate(
     writer = TextWriter.of(engine, options)
     for text in texts:
         if unread := writer.unread(text):
-            notices(Notice(f"{counted(unread, 'piece')} of the beginning of '{text:.40}' not read"))
+            part = "end" if writer.writes else "beginning"
+            notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{text:.40}' not read"))
     if len(texts) == 1 and for_people():
-        print(texts[0], end="", flush=True)
+        print("" if writer.writes else texts[0], end="", flush=True)
         for part in writer.stream(texts[0]):
             print(part, end="", flush=True)
         print()
         return None
     found = writer.texts(texts)
     for text, one in zip(texts, found, strict=True):
-        print(text + one.text)
+        print(one.text if writer.writes else text + one.text)
     return {"generations": [one.as_dict() for one in found]}

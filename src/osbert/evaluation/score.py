@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
+from osbert.evaluation.writing import written_for
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
@@ -38,7 +37,7 @@ def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[E
 def decoded(
     records: Iterable[Encoded],
     *,
-    outputs: Callable[[Sequence[Example]], Sequence[NDArray[np.float32]]],
+    outputs: Callable[[Sequence[Example]], Sequence[Any]],
     decode: Callable[..., Prediction],
 ) -> list[Prediction]:
     """Return a prediction for each record; `outputs` of sequences are given by whatever computes the model."""
@@ -64,7 +63,11 @@ def predict(
 ) -> list[Prediction]:
     """Return a prediction for each record; labels are not needed and not looked at."""
     head = learner.heads[task.name]
-    computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
+    computed: Callable[[Sequence[Example]], Sequence[Any]]
+    if task.form == "text":
+        computed = partial(written_for, learner, task, packer.tokenizer)
+    else:
+        computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
     return decoded(encoded(task, records, packer), outputs=computed, decode=task.decode_with(head.learnt()))
 
 

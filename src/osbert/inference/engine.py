@@ -22,6 +22,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
+from osbert.evaluation.writing import written_for
 from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, embedded, vector_settings
@@ -281,7 +282,9 @@ class Engine(PieceModel):
         outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
-    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
+        if task.form == "text":
+            return written_for(self.learner, task, self.tokenizer, examples)
         found = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in found):
             raise UserError(

@@ -13,11 +13,12 @@ from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.inference.fill import MASK, MaskFill, fill, masked
-from osbert.inference.generate import Generation, TextWriter
+from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -97,7 +98,7 @@ class PieceModel:
         return score(0, samples(texts, "score"))
 
     def generate(self, texts: Sequence[str], **options: Any) -> list[Generation]:
-        """Return what a left-to-right model writes after each text.
+        """Return what a model writes after each text, or from it where it has learnt to write from a source.
 
         `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
         generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
@@ -114,7 +115,7 @@ class PieceModel:
         return writer.texts([_single(sample, place) for place, sample in enumerate(samples(texts, "generate"))])
 
     def stream(self, text: str, **options: Any) -> Iterator[str]:
-        """Yield what the model writes after a text in parts, while it writes; `options` as for `generate`.
+        """Yield what the model writes after a text, or from it, in parts, while it writes; `options` as for `generate`.
 
         With beams the whole comes at once, since any beginning may still be given up.
 

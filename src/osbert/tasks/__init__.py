@@ -25,6 +25,7 @@ SYNONYMS = {
     **dict.fromkeys(("ner", "token-classification"), "tag"),
     **dict.fromkeys(("question-answering", "qa"), "span"),
     **dict.fromkeys(("cross-encoder", "reranker", "reranking"), "rerank"),
+    **dict.fromkeys(("text2text-generation", "summarization", "translation", "seq2seq"), "generate"),
     "regression": "regress",
     "multiple-choice": "choose",
     "simcse": "contrastive",

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
 from osbert.reading.table import Origin
@@ -30,6 +31,7 @@ from osbert.tasks.outcome import RecordOutcome, simple_outcome
 from osbert.tasks.record import Inputs, Prediction, Record
 
 if TYPE_CHECKING:
+    from osbert.models.sizes import Sizes
     from osbert.tasks.calibration import Calibration
 
 TaskT = TypeVar("TaskT", bound="Task")
@@ -293,6 +295,15 @@ class Task(Edges, Objective):
 
     # The model: records to sequences, outputs to predictions.
 
+    def for_model(self, sizes: Sizes) -> Self:
+        """Return the task with what its sequences owe to a model's settings, before it is first laid out."""
+        return self
+
+    @property
+    def writing(self) -> GenerationOptions:
+        """Return how texts are written, for a task of the form text."""
+        raise NotImplementedError
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a record, at least one, with targets under the task's name if the label is known.
 
@@ -325,7 +336,8 @@ class Task(Edges, Objective):
     ) -> Prediction:
         """Return the prediction from the head's outputs for the record's `examples`, the sequences `encode` made.
 
-        Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`.
+        Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`; of the form text, what was
+        written after the sequence, as a Generation (models/generation/written.py).
         """
         raise NotImplementedError
 

@@ -14,6 +14,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
 from osbert.models.heads.apart import ApartHead
+from osbert.models.heads.text import TextHead
 
 PREFIXES = ("bert", "roformer")
 """The prefixes of the backbone's tensors where these have BERT's names."""
@@ -57,8 +58,9 @@ _TRANSFORM = {
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
-    if form == "mlm" and not sizes.tied:
+    of_pieces = form in ("mlm", "text")  # a head that writes is the language model's
+    found = {} if of_pieces and not sizes.piece_transform else HEADS.get("mlm" if of_pieces else form, {})
+    if of_pieces and not sizes.tied:
         found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
@@ -212,12 +214,14 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if not isinstance(architecture, Architecture):
         return ""
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if head.form in HEADS and own != head_names(head.form, architecture).keys():
+    if (head.form in HEADS or head.form == "text") and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
     if getattr(head, "orders", 1) > 1:
         return "pairs read in both orders"
     if isinstance(head, ApartHead):
         return "the two texts of a pair read apart"
+    if isinstance(head, TextHead) and (head.prefix or not architecture.causal):
+        return "a prefix that its tokens see all of"
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]

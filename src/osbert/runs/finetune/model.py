@@ -16,6 +16,7 @@ from osbert.interop.tensor_report import Report
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
 from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.random_numbers import seeded
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -26,8 +27,8 @@ from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 class StartingModel:
     """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files.
 
-    `tokenizer`: the folder's, with the pieces that a task needs. `language`: the head of the auxiliary loss, None where
-    its weight is 0.
+    `tokenizer`: the folder's, with the pieces that a task needs. `language`: the head that predicts next pieces, for an
+    auxiliary loss and for tasks that write; None where there is neither.
     """
 
     source: Folder
@@ -38,9 +39,16 @@ class StartingModel:
 
 
 def read_model(
-    folder: Path, settings: FinetuneSettings, *, from_scratch: bool = False, opening: Opening = CAREFUL
+    folder: Path,
+    settings: FinetuneSettings,
+    *,
+    from_scratch: bool = False,
+    writes: bool = False,
+    opening: Opening = CAREFUL,
 ) -> StartingModel:
     """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
+
+    `writes`: whether it is to write texts, for which it needs its language head.
 
     Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer that
     puts nothing around a text, as GPT's, gets pieces for it, and the encoder rows for these. Raises UserError
@@ -58,7 +66,7 @@ def read_model(
     sizes, backbone = _laid_out(folder, sizes, settings)
     remarks = list(source.remarks)
     learner = Learner(own, {})
-    if settings.auxiliary:  # before there are new pieces, for which the stored head has no rows
+    if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
         with seeded(seed + 5):
             learner, found = _with_language(own, {} if from_scratch else source.tensors)
         remarks += [remark for remark in found.remarks if remark not in remarks]
@@ -80,7 +88,8 @@ def read_model(
     language = None
     for head in learner.heads.values():
         with seeded(seed + 5):
-            language = LeftToRight().head(backbone)  # it shares the embeddings of this backbone, not those of `own`
+            # It shares the embeddings of this backbone, not those of `own`.
+            language = MaskedLanguageHead(backbone, target=LeftToRight().name)
         language.load_state_dict(head.state_dict())
     return StartingModel(
         source=source,
@@ -115,6 +124,6 @@ def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[L
 
     The head has the model's own weights if it has any, else new ones.
     """
-    objective = LeftToRight()
-    learner = Learner(backbone, {objective.name: objective.head(backbone)})
+    name = LeftToRight().name
+    learner = Learner(backbone, {name: MaskedLanguageHead(backbone, target=name)})
     return learner, Report(rows=tuple(fill_heads(tensors, learner)))

@@ -74,9 +74,12 @@ class FinetuneTrainer:
         self.settings = settings
         self.scores = scores
         self.start = model.source.path
-        language = LeftToRight().name
-        self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
-        self.learner.weights = rows.weights | ({language: settings.auxiliary} if model.language else {})
+        for head in heads.values():
+            if head.form == "text" and model.language:
+                head.load_state_dict(model.language.state_dict())
+        auxiliary = {LeftToRight().name: model.language} if settings.auxiliary and model.language else {}
+        self.learner = Learner(model.backbone, heads | auxiliary)
+        self.learner.weights = rows.weights | dict.fromkeys(auxiliary, settings.auxiliary)
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         trained = contrastive_learner(model.backbone, *heads) if settings.contrastive else self.learner

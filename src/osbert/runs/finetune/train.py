@@ -46,7 +46,8 @@ from osbert.training.tracking import Metrics
 
 def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
-    model = read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
+    writes = any(task.form == "text" for task in plan.tasks)
+    model = read_model(plan.model, plan.training, from_scratch=plan.from_scratch, writes=writes, opening=plan.opening)
     return model if plan.training.few_shot == "none" else sentence_model(model)
 
 
@@ -58,6 +59,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
+        task = task.for_model(model.backbone.architecture)
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))

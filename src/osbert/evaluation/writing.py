@@ -1,0 +1,161 @@
+"""Prompts -> what a model writes after them: several side by side, and one while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from osbert.data.example import Example
+from osbert.errors import UserError
+from osbert.evaluation.forward import evaluating
+from osbert.models.contract import Learner
+from osbert.models.generation.contract import CachedDecoder
+from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, write
+from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Task
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.form import Form
+
+ROWS = 64
+"""Most rows, beams counted, that are written side by side."""
+CACHE = 2**29
+"""Most bytes of keys and values of such rows, unless one prompt alone has more."""
+PARTIAL = "\ufffd"
+"""What stands for the bytes of a character that is not whole."""
+
+
+def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
+    """Return what a model writes after each prompt for a task of the form text, in the order given."""
+    head = learner.heads[task.name]
+    assert isinstance(head, MaskedLanguageHead)
+    writer = PromptWriter.of(learner, head, tokenizer, task.writing)
+    assert writer is not None  # else the task would have refused the model
+    return writer.written(prompts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptWriter:
+    """A model that writes after prompts, which are sequences without an end; `pieces`: how many it has scores for."""
+
+    learner: Learner
+    decoder: CachedDecoder
+    pieces: int
+    tokenizer: AnyTokenizer
+    options: GenerationOptions
+
+    @classmethod
+    def of(
+        cls, learner: Learner, head: MaskedLanguageHead, tokenizer: AnyTokenizer, options: GenerationOptions
+    ) -> PromptWriter | None:
+        """Return what writes with the scores of a head and possible options, None where the model cannot."""
+        decoder = learner.backbone.decoder(head)
+        if decoder is None:
+            return None
+        options = options.fitting(learner.backbone.architecture.length)
+        return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
+
+    def written(self, prompts: Sequence[Example]) -> list[Generation]:
+        """Return what is written after each prompt, in the order given."""
+        found: dict[int, Generation] = {}
+        for numbers in self._together(prompts):
+            for event in self._events([prompts[number] for number in numbers], numbers):
+                if isinstance(event, WrittenRow):
+                    number = numbers[event.row]
+                    found[number] = self._finished(event, prompts[number])
+        return [found[number] for number in range(len(prompts))]
+
+    def stream(self, prompt: Example) -> Iterator[str]:
+        """Yield what is written after a prompt in parts, each as soon as no later piece changes it."""
+        pieces: list[int] = []
+        said = 0
+        for event in self._events([prompt], [0]):
+            if isinstance(event, WrittenPiece):
+                pieces.append(event.piece)
+            else:
+                pieces = list(event.pieces)
+            whole = self._text(prompt, pieces)
+            if isinstance(event, WrittenPiece) and whole.endswith(PARTIAL):
+                continue
+            if len(whole) > said:
+                yield whole[said:]
+            said = len(whole)
+
+    def _events(self, prompts: Sequence[Example], numbers: Sequence[int]) -> Iterator[WrittenPiece | WrittenRow]:
+        events = write(self.decoder, prompts, self.options, self._limits, numbers=numbers)
+        while True:  # the caller's code between two events runs with gradients as it wants them
+            with evaluating(self.learner):
+                event = next(events, None)
+            if event is None:
+                return
+            yield event
+
+    @property
+    def _limits(self) -> Limits:
+        """Return the piece that ends a text, and the special pieces that no text has."""
+        end = end_of(self.tokenizer.form)
+        never = torch.zeros(self.pieces, dtype=torch.bool, device=self.decoder.device)
+        never[len(self.tokenizer) :] = True
+        for name in ("pad", "unknown", "cls", "sep", "mask"):
+            piece = _special(self.tokenizer, name)
+            if piece is not None and piece != end:
+                never[piece] = True
+        return Limits(end=end, never=never if bool(never.any()) else None)
+
+    def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
+        """Yield the numbers of the prompts that are continued side by side, of nearly one length."""
+        sizes = self.learner.backbone.architecture
+        token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
+        together: list[int] = []
+        for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number])):
+            longest = len(prompts[number]) + self.options.most
+            rows = (len(together) + 1) * self.options.beams
+            if together and (rows > ROWS or rows * longest * token > CACHE):
+                yield together
+                together = []
+            together.append(number)
+        if together:
+            yield together
+
+    def _finished(self, row: WrittenRow, prompt: Example) -> Generation:
+        if not np.isfinite(row.log_probability):
+            raise UserError(
+                "The model gives scores that are NaN or infinite: its weights are damaged, or its training has failed. "
+                "Copy it again, or train it again.",
+                code="not-finite",
+            )
+        return Generation(
+            text=self._text(prompt, row.pieces),
+            pieces=len(row.pieces),
+            log_probability=row.log_probability,
+            ended=row.ended,
+            truncated=prompt.truncated,
+        )
+
+    def _text(self, prompt: Example, pieces: Sequence[int]) -> str:
+        """Return pieces as text: what they add to that of the prompt's last pieces."""
+        # A special piece at its end, as after a source, parts the two texts.
+        before = [] if prompt.special[-1] else prompt.ids[~prompt.special].tolist()[-8:]
+        return self.tokenizer.decode([*before, *pieces])[len(self.tokenizer.decode(before)) :]
+
+
+def end_of(form: Form) -> int | None:
+    """Return the piece that ends a text, None where there is none.
+
+    >>> end_of(Form(before=(2,), between=(3,), after=(3,)))
+    3
+    """
+    return next(iter((*form.after, *form.between)), None)
+
+
+def _special(tokenizer: AnyTokenizer, name: str) -> int | None:
+    """Return a special piece by its name, None where the tokenizer has none such."""
+    try:
+        piece: int = getattr(tokenizer, name)
+    except UserError:
+        return None
+    return piece

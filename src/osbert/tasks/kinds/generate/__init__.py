@@ -1,0 +1,271 @@
+"""generate: a text for a text, piece by piece: summaries, translations, questions, answers (ROUGE, BLEU)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems as Problems
+from osbert.errors import UserError
+from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.written import Generation
+from osbert.reading.held_out import hold_out
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.kinds.generate.columns import HEADINGS, SourceColumns, choose, record_of
+from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
+from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout
+from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.tables import TableSource, TableTask
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head
+    from osbert.models.sizes import Sizes
+
+
+class PairedTextSource(TableSource):
+    """Reads tables with sources and targets."""
+
+    task: Generate
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named, and those that usually are called so."""
+        return (*self.task.text, self.task.target, *HEADINGS)
+
+    def columns(self, table: Table, *, labelled: bool) -> SourceColumns:
+        """Return the columns to read; without `labelled` the target may be absent."""
+        asked = SourceColumns(source=self.task.text, label=self.task.target)
+        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+
+    def record(self, row: Row, columns: SourceColumns, *, path: str = "") -> Record:
+        """Return the record of a row; raises ValueError, saying why, when its texts cannot be used."""
+        return record_of(row, columns, path=path)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file written down by name."""
+        found = self.columns(self.open(self.file("train")), labelled=True)
+        return self.passed_on(dataclasses.replace(self.task, text=found.source, target=found.label))
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder; a column that a file does not have is found anew."""
+        task = super().moved(data, given)
+        source = task.source
+        assert isinstance(source, PairedTextSource)
+        if source.alone is None:
+            return task
+        there = {*source.open(source.alone).columns}
+        lost: dict[str, Any] = {}
+        if len(self.task.text) < 2 and not {*source.task.text} <= there:
+            lost["text"] = given.get("text", ())
+        if source.task.target not in there:
+            lost["target"] = given.get("target", "")
+        return source.passed_on(dataclasses.replace(source.task, **lost))
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out: a share of all."""
+        return hold_out([None] * len(records), self.task.held_out, stratified=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenText(Prediction):
+    """What a model writes for a source: `value`, the text; the other fields as in `Generation`."""
+
+    pieces: int
+    log_probability: float
+    ended: Literal["end", "most"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON; the text comes first, as "prediction"."""
+        return {
+            "prediction": self.value,
+            "pieces": self.pieces,
+            "log_probability": self.log_probability,
+            "ended": self.ended,
+            "truncated": self.truncated,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate(TableTask):
+    """Sources, each with the text to write for it, or several such texts, of which each is learnt.
+
+    A row has the source in one column, or in several, and the target in another; a cell may hold a list. Source and
+    target are one sequence, of which the target is learnt, at the token before each of its pieces.
+    """
+
+    form = "text"
+    reader: ClassVar[type[Source]] = PairedTextSource
+
+    prefix: str = ""
+    """Text before every source, such as "summarize: " (T5, Raffel et al. 2020, section 2.4)."""
+    text: tuple[str, ...] = ()
+    """The column with the source, or several, each of whose texts then follows its column's name and a colon; found by
+    its name when left open."""
+    target: str = ""
+    """The column with the text to write; found by its name when left open."""
+    sight: Sight = "auto"
+    """What the tokens of a source see: left_to_right, those before them; prefix, all of the source (UniLM, Dong et al.
+    2019, section 2.3); auto, as the model was pretrained."""
+    most: int = 0
+    """Most pieces of a target, its end included; a source has what they leave. 0 for 64, or half of what the model
+    reads where that is less."""
+    least: int = 1
+    """Pieces that are written before a text may end; 0 where it may be empty."""
+    beams: int = 1
+    """Beginnings that are followed side by side; 1: each piece is the likeliest."""
+    length_penalty: float = 0.0
+    """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power."""
+    no_repeat: int = 0
+    """So many pieces in a row are written only once; 0 for any repetition."""
+    kept_by: Literal["rougeL", "bleu", "exact_match"] = "rougeL"
+    """The score by which the best epoch is kept."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings of writing that cannot be, or contradict each other."""
+        super().__post_init__()
+        self.writing.require_possible()
+
+    @property
+    def writing(self) -> GenerationOptions:
+        """Return how texts are written."""
+        return GenerationOptions(
+            most=self.most,
+            least=self.least,
+            beams=self.beams,
+            length_penalty=self.length_penalty,
+            no_repeat=self.no_repeat,
+        )
+
+    @property
+    def criterion(self) -> str:
+        """Return the score by which the best epoch is kept."""
+        return self.kept_by
+
+    @property
+    def row_score(self) -> str:  # type: ignore[override]
+        """Return what the score of a row is: whether it is exact, or its ROUGE-L, since BLEU is of many texts."""
+        return "exact match" if self.kept_by == "exact_match" else "ROUGE-L"
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of the texts of a source: "text", or its columns."""
+        return self.text if len(self.text) > 1 else ("text",)
+
+    def for_model(self, sizes: Sizes) -> Self:
+        """Return the task with what its source sees and the length of its targets as they suit a model."""
+        sight = self.sight
+        if sight == "auto":
+            sight = "left_to_right" if sizes.causal else "prefix"
+        most = self.writing.fitting(min(self.length, sizes.length)).most
+        return dataclasses.replace(self, sight=sight, most=most)
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, and how many targets if a row has several."""
+        targets = sum(len(references(record)) for record in records if record.label is not None)
+        more = f" ({targets:,} targets)" if targets > len(records) else ""
+        return f"{len(records):,} rows{more}"
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return no names: a text is none of a few labels."""
+        return ()
+
+    def record_of(self, texts: Sequence[str]) -> Record:
+        """Return the record of the texts of one source; UserError at another number than was trained on."""
+        if len(texts) != (count := len(self.request_fields)):
+            names = ", ".join(self.request_fields)
+            raise UserError(
+                f"The run writes for {f'{count} texts ({names})' if count > 1 else 'one text'}, not {len(texts)}.",
+                code="wrong-number-of-texts",
+            )
+        return super().record_of(texts)
+
+    def source_text(self, record: Record) -> str:
+        """Return the source as it is read.
+
+        >>> task = Generate(prefix="ask ", text=("answer", "context"))
+        >>> task.source_text(task.record_of(["Paris", "Paris is in France."]))
+        'ask answer: Paris context: Paris is in France.'
+        """
+        if len(record.texts) == 1:
+            return self.prefix + record.texts[0]
+        names = self.text
+        return self.prefix + " ".join(f"{name}: {text}" for name, text in zip(names, record.texts, strict=True))
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the source with each of its targets behind it, or alone where there is no label."""
+        layout = self._layout(packer)
+        source = self.source_text(record)
+        if record.label is None:
+            return [layout.prompt(source, record=record.number)]
+        return [
+            layout.with_target(source, target, name=self.name, record=record.number) for target in references(record)
+        ]
+
+    def limit(self, packer: Packer) -> str:
+        """Return in words how much of a source is read."""
+        return f"{self._layout(packer).room:,} pieces, which is what the targets leave"
+
+    def _layout(self, packer: Packer) -> SourceLayout:
+        most = self.writing.fitting(packer.length).most
+        return SourceLayout(packer=packer, most=most, sight=self.sight)
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head. Raises UserError where the model cannot write piece by piece."""
+        from osbert.models.heads.text import TextHead
+
+        head = TextHead(backbone, target=self.name, prefix=self.sight != "left_to_right")
+        if backbone.decoder(head) is None:
+            raise UserError(
+                "The model cannot write: recurrent layers read backwards, and disentangled positions keep no keys. "
+                "Take another model.",
+                code="unsupported-model",
+            )
+        return head
+
+    def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
+        """Return what was written for the record's one sequence: its output is a Generation."""
+        [found] = outputs
+        assert isinstance(found, Generation)
+        return WrittenText(
+            value=found.text.strip(),
+            pieces=found.pieces,
+            log_probability=found.log_probability,
+            ended=found.ended,
+        )
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the means of ROUGE-1, 2 and L (F1) and of exact match, and the BLEU of all texts, each 0 to 1."""
+        return text_scores([score_of(said, record) for said, record in zip(predictions, records, strict=True)])
+
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return 1 minus the row's score."""
+        found = score_of(prediction, record)
+        return 1 - (found.exact_match if self.kept_by == "exact_match" else found.rougeL)
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the texts, with the row's score; only exact texts are right or wrong."""
+        error = self.error(prediction, record)
+        return RecordOutcome(
+            truth=" / ".join(references(record)),
+            guess=str(prediction.value),
+            score=1 - error,
+            right=math.isclose(error, 0) if self.kept_by == "exact_match" else None,
+            error=error,
+        )
+
+
+def references(record: Record) -> tuple[str, ...]:
+    """Return the texts that may be written for a record's source."""
+    return record.label if isinstance(record.label, tuple) else (record.label,)
+
+
+def score_of(prediction: Prediction, record: Record) -> TextScore:
+    """Return the scores of what was written for a record."""
+    return text_score(str(prediction.value), references(record))

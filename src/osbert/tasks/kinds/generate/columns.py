@@ -1,0 +1,85 @@
+"""Sources and targets in a table: which columns hold them, and what a row says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from osbert.reading.columns import Header
+from osbert.reading.table import Row
+from osbert.tasks import Record
+from osbert.tasks.tables import UnlabelledRow
+from osbert.tasks.tables.joined import listed
+
+_SOURCES = (
+    *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
+    *("context", "text", "sentence", "content", "question"),
+)
+_TARGETS = (
+    *("target", "tgt", "output", "outputs", "summary", "highlights", "translation", "reference", "references"),
+    *("response", "answer", "title", "label"),
+)
+HEADINGS = (*_SOURCES, *_TARGETS)
+"""A first line that holds one of these is a header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceColumns:
+    """The columns in use: one or several of the source, and that of the target, "" where there is none."""
+
+    source: tuple[str, ...]
+    label: str = ""
+
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the target is not read."""
+        sources = f"source from {' and '.join(map(repr, self.source))}"
+        target = f"target from '{self.label}'" if labelled else f"the targets in '{self.label}' are not read"
+        return f"{sources}, {target if self.label else 'no target'}"
+
+
+def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled: bool) -> SourceColumns:
+    """Return the columns to use: those `asked` for, else those with usual names; of two columns the other one.
+
+    Raises UserError listing the columns when one asked for is absent, or none can be found.
+    """
+    header = Header(columns, path)
+    for name in asked.source:
+        header.require(name, option="text")
+    header.require(asked.label if labelled else "", option="target")
+    target = asked.label if asked.label in columns else header.first(_TARGETS, but=asked.source)
+    source = asked.source or tuple(filter(None, [header.first(_SOURCES, but=(target,))]))
+    others = [name for name in columns if name not in (*source, target)]
+    if len(others) == 1 and (not source or (labelled and not target)):
+        source, target = (source, others[0]) if source else ((others[0],), target)
+    if not source:
+        raise header.missing("source", ": give --text NAME (or NAME,NAME), the column that is read.")
+    if labelled and not target:
+        raise header.missing("target", ": give --target NAME, the column with the text to write.")
+    return SourceColumns(source=source, label=target)
+
+
+def record_of(row: Row, columns: SourceColumns, *, path: str) -> Record:
+    """Return the source and the references of a row; raises ValueError, saying why, when it cannot be used.
+
+    The sentences of a list in a source cell are joined; the texts of a list in a target cell are references of one
+    source, each of which is learnt.
+    """
+    if missing := [name for name in (*columns.source, columns.label) if name and name not in row.values]:
+        raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+    texts = tuple(" ".join(_texts(row, name)) for name in columns.source)
+    references: tuple[str, ...] | None = None
+    if columns.label:
+        references = tuple(text for text in _texts(row, columns.label) if text.strip())
+        if not references:
+            raise UnlabelledRow("the target is empty")
+    return Record(number=0, texts=texts, label=references, path=path, line=row.line)
+
+
+def _texts(row: Row, name: str) -> list[str]:
+    """Return the texts of a cell: one, or those of a list."""
+    if name not in row.nested:
+        return [row.values[name]]
+    texts = row.source.get(name) or listed(row.values[name])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"'{name}' is no text and no list of texts")
+    return texts

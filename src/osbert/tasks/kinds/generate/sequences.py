@@ -1,0 +1,96 @@
+"""A source, and the target that is written after it, as one sequence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from osbert.data.example import Example, Integers, Target
+from osbert.data.pack import Packer, PieceRun
+from osbert.errors import UserError
+from osbert.text.form import Form
+
+Sight = Literal["auto", "left_to_right", "prefix"]
+"""What the tokens of a source see: those before them, or all of the source; `auto`: as the model was pretrained."""
+
+
+def end_piece(form: Form) -> int:
+    """Return the piece that ends a target. Raises UserError where the tokenizer has none.
+
+    >>> end_piece(Form(before=(2,), between=(3,), after=(3,)))
+    3
+    """
+    for piece in (*form.after, *form.between):
+        return piece
+    raise UserError(
+        "The tokenizer has no piece that ends a text, so that no model could learn to end one. Take one with special "
+        "pieces, as osbert tokenizer train makes.",
+        code="unsupported-model",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceLayout:
+    """How sources and targets are laid out by a packer: `before source between target end`, all of segment 0.
+
+    `most`: pieces of a target at most, its end included. `sight` as in `Sight`; `auto` is prefix.
+    """
+
+    packer: Packer
+    most: int
+    sight: Sight = "auto"
+
+    @property
+    def room(self) -> int:
+        """Return how many pieces of a source are read. Raises UserError where there is no room for any."""
+        form = self.packer.form
+        room = self.packer.length - len(form.before) - len(form.between) - self.most
+        if room < 1:
+            raise UserError(
+                f"most is {self.most:,} pieces, but source and target have {self.packer.length:,} tokens together. "
+                "Give a smaller --most.",
+                code="invalid-value",
+            )
+        return room
+
+    def prompt(self, source: str, *, record: int = 0) -> Example:
+        """Return a source as a sequence that a target follows; what does not fit is cut from its end and counted."""
+        return self._sequence(self.packer.run(source), np.empty(0, np.int32), record=record)
+
+    def with_target(self, source: str, target: str, *, name: str, record: int = 0) -> Example:
+        """Return a source and its target, whose pieces are the labels `name` of the tokens before them.
+
+        Of a target with more than `most` pieces the first are learnt, and no end.
+        """
+        pieces = self.packer.run(target).ids
+        whole = np.append(pieces, end_piece(self.packer.form)).astype(np.int32)
+        kept = whole[: self.most]
+        example = self._sequence(self.packer.run(source), kept, record=record)
+        first = len(example) - len(kept)
+        labels = Target(labels=kept, index=np.arange(first - 1, len(example) - 1))
+        cut = example.truncated + max(0, len(pieces) - self.most)
+        return dataclasses.replace(example, targets={name: labels}, truncated=cut)
+
+    def _sequence(self, source: PieceRun, target: Integers, *, record: int) -> Example:
+        form, tokenizer = self.packer.form, self.packer.tokenizer
+        kept = source.ids[: self.room]
+        before, between = (np.array(pieces, np.int32) for pieces in (form.before, form.between))
+        ids = np.concatenate([before, kept.astype(np.int32), between, target])
+        count, first = len(ids), len(ids) - len(target)
+        special = np.ones(count, np.bool_)
+        special[len(before) : len(before) + len(kept)] = False
+        special[first:] = target == end_piece(form)
+        order = np.arange(count)
+        if self.sight != "left_to_right":
+            order = np.maximum(order - first + 1, 0)  # 0 over the source, then 1, 2, 3, ...
+        return Example(
+            ids=ids,
+            segments=np.zeros(count, np.int8),
+            words=~special & ~tokenizer.continuation[ids],
+            special=special,
+            order=order,
+            record=record,
+            truncated=len(source.ids) - len(kept),
+        )

@@ -1,0 +1,179 @@
+"""generate: sources and targets in one sequence, the target alone learnt, and what a run then writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import osbert
+from osbert.data.batch import collate
+from osbert.data.pack import Packer
+from osbert.errors import Problems
+from osbert.interop.folder import open_folder
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
+from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.tasks import Record, load, with_data
+from osbert.tasks.kinds.generate import Generate, WrittenText
+from osbert.tasks.kinds.generate.sequences import Sight
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
+from tiny_runs import WORDS, write_run
+
+TOKENIZER = Tokenizer([*SPECIALS, *WORDS])
+PACKER = Packer(tokenizer=TOKENIZER, length=12)
+ROW = Record(number=3, texts=("good film",), label=("a play .",))
+
+
+def _task(**settings: Any) -> Generate:
+    return Generate(most=4, **settings)
+
+
+@pytest.mark.parametrize(("sight", "order"), [("prefix", [0, 0, 0, 0, 1, 2, 3, 4]), ("left_to_right", [*range(8)])])
+def test_the_target_is_learnt_behind_the_source(sight: Sight, order: list[int]) -> None:
+    [example] = _task(sight=sight).encode(ROW, PACKER)
+    assert TOKENIZER.tokens(example.ids.tolist()) == ["[CLS]", "good", "film", "[SEP]", "a", "play", ".", "[SEP]"]
+    assert example.order is not None and example.order.tolist() == order
+    target = example.targets["generate"]
+    assert target.index is not None and target.index.tolist() == [3, 4, 5, 6]
+    assert target.labels.tolist() == example.ids[4:].tolist()
+    [prompt] = _task(sight=sight).encode(dataclasses.replace(ROW, label=None), PACKER)
+    assert prompt.ids.tolist() == example.ids[:4].tolist() and not prompt.targets and prompt.record == 3
+
+
+def test_what_does_not_fit_is_cut_and_counted() -> None:
+    long = Record(number=0, texts=("film " * 9,), label=("a play . a good film",))
+    [example] = _task().encode(long, PACKER)
+    assert len(example) == PACKER.length and example.truncated == (9 - 6) + (6 - 4)
+    assert example.targets["generate"].labels[-1] != TOKENIZER.sep  # a target without its end teaches none
+    with refusal("invalid-value", "10", "12"):
+        Generate(most=10).encode(long, PACKER)
+
+
+def test_each_target_of_a_row_is_learnt() -> None:
+    several = dataclasses.replace(ROW, label=("a play", "the film ."))
+    assert [len(one.targets["generate"].labels) for one in _task().encode(several, PACKER)] == [3, 4]
+
+
+@pytest.mark.parametrize("direction", ["both", "left_to_right"])
+@pytest.mark.parametrize("sight", ["prefix", "left_to_right"])
+def test_nothing_sees_what_it_is_to_write(direction: Any, sight: Sight) -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"layers": 2, "heads": 2, "width": 16, "length": 12, "direction": direction}
+    backbone = Architecture(vocabulary=len(TOKENIZER), **sizes).build().eval()
+    [example] = _task(sight=sight).encode(ROW, PACKER)
+    ids = example.ids.copy()
+    ids[5] += 1  # a piece of the target
+    with torch.inference_mode():
+        before, after = (
+            backbone(collate([dataclasses.replace(example, ids=own)])).hidden for own in (example.ids, ids)
+        )
+    assert torch.equal(before[:5], after[:5]) and not torch.equal(before[5:], after[5:])
+    ids = example.ids.copy()
+    ids[2] += 1  # a piece of the source is seen by those before it in a prefix alone
+    with torch.inference_mode():
+        after = backbone(collate([dataclasses.replace(example, ids=ids)])).hidden
+    assert torch.equal(before[:2], after[:2]) == (sight == "left_to_right") and not torch.equal(before[4:], after[4:])
+
+
+def test_the_task_takes_what_suits_the_model() -> None:
+    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "vocabulary": 9}
+    looks_left = Generate().for_model(Architecture(direction="left_to_right", length=64, **sizes))
+    assert (looks_left.sight, looks_left.most) == ("left_to_right", 32)
+    both = Generate(most=7).for_model(Architecture(length=512, **sizes))
+    assert (both.sight, both.most) == ("prefix", 7)
+    with refusal("unsupported-model"):
+        Generate().head(Architecture(length=64, recurrent=1, **sizes).build())
+
+
+def test_columns_are_found_and_lists_are_sentences_or_references() -> None:
+    rows = [{"source": ["One.", "Two."], "target": ["A.", "B."]}, {"source": ["Three."], "target": ["C."]}] * 10
+    task, records = load(with_data(Generate(), rows).source.resolved(), ("train", "dev"))
+    assert isinstance(task, Generate) and (task.text, task.target) == (("source",), "target")
+    assert len(records["dev"]) == 2
+    first = next(one for one in records["train"] if len(one.label) == 2)
+    assert (first.texts, first.label) == (("One. Two.",), ("A.", "B."))
+    asked = with_data(Generate(text=("answer", "context"), target="question"), [
+        {"answer": "Paris", "context": "In Paris.", "question": "Where?"}
+    ] * 10)  # fmt: skip
+    _, records = load(asked.source.resolved(), ("train",))
+    assert records["train"][0].texts == ("Paris", "In Paris.")
+    two = with_data(Generate(), [("en", "de")] * 10).source
+    assert two.resolved().target != ""  # type: ignore[attr-defined]
+    with refusal("unknown-column", "x", "y", "z"):
+        with_data(Generate(), [{"x": "1", "y": "2", "z": "3"}] * 10).source.resolved()
+    problems = Problems(heading="")
+    source = with_data(Generate(), [{"source": "a", "target": ""}, {"source": "", "target": "b"}]).source
+    assert not [*source.read(source.file("train"), problems, labelled=True)] and problems.count == 2
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(
+        tmp_path_factory.mktemp("made") / "writer", None, masks=True, direction="left_to_right", segments=0
+    )
+
+
+ROWS = [(f"{one} {other}", other) for one in WORDS[:5] for other in WORDS[:5]]
+
+
+@pytest.fixture(scope="module")
+def run(writer: Path) -> FinetuneRun:
+    settings = {"epochs": 30, "batch": 8, "learning_rate": 0.02, "most": 4, "dropout": 0.0, "precision": "fp32"}
+    data = {"train": ROWS, "dev": ROWS[:6]}
+    out = writer.parent / "run"
+    return osbert.finetune("generate", model=str(writer), data=data, out=out, kept_by="exact_match", **settings)
+
+
+def test_a_run_writes_what_it_has_learnt(run: FinetuneRun) -> None:
+    assert run.metrics["exact_match"] > 0.8 and run.metrics["rougeL"] >= run.metrics["exact_match"]
+    said = run.predict(["good film", "a the"])
+    assert all(isinstance(one, WrittenText) for one in said)
+    recipe = open_folder(run.folder).task
+    assert isinstance(recipe, Generate) and (recipe.sight, recipe.most) == ("left_to_right", 4)
+    assert osbert.evaluate(run.folder, data=ROWS[:6]) == pytest.approx(run.metrics)
+
+
+def test_a_run_begins_with_the_language_head(writer: Path) -> None:
+    start = read_model(writer, FinetuneSettings(), writes=True)
+    stored = open_folder(writer).heads["mlm"].state_dict()
+    assert start.language is not None
+    assert all(torch.equal(stored[name], value) for name, value in start.language.state_dict().items())
+
+
+def test_rows_are_written_to_a_file(run: FinetuneRun, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "good film"}\n{"text": "film bad"}\n')
+    osbert.predict(run.folder, tmp_path / "rows.jsonl", out=tmp_path / "said.jsonl")
+    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert [one["prediction"] for one in said] == [one.value for one in run.predict(["good film", "film bad"])]
+
+
+@pytest.mark.parametrize(("sight", "closed"), [("left_to_right", False), ("prefix", True)])
+def test_others_open_what_they_would_write_alike(tmp_path: Path, sight: Sight, closed: bool) -> None:
+    from osbert.interop.huggingface.folders import closed_to_others, laid_out
+
+    sizes = open_folder(write_run(tmp_path / "gpt", None, masks=True, **GPT2)).architecture
+    head = Generate(sight=sight).head(backbone := sizes.build())
+    learner = Learner(backbone, {"generate": head})
+    assert bool(closed_to_others(sizes, learner)) == closed
+    config, _ = laid_out(learner)
+    assert config["model_type"] == ("osbert" if closed else "gpt2")
+    assert closed or config["architectures"] == ["GPT2LMHeadModel"]
+
+
+GPT2: dict[str, Any] = {
+    "segments": 0,
+    "embedding_norm": False,
+    "pooling": "none",
+    "normalization": "pre",
+    "piece_transform": False,
+    "scaled_outputs": True,
+    "direction": "left_to_right",
+}
