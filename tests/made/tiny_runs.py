@@ -44,6 +44,9 @@ TASKS: dict[str, Task] = {
     "tagger": Tag(types=("PER", "WORK"), decoder="crf"),
 }
 
+EXPORTED: dict[tuple[object, ...], dict[str, bytes]] = {}
+"""The files of each export that was made, by those of its run."""
+
 
 def write_run(
     folder: Path,
@@ -77,10 +80,21 @@ def write_run(
 
 
 def write_exported(folder: Path, run: Path, *, int8: bool = False) -> Path:
-    """Export a run to ONNX."""
+    """Export a run to ONNX. It takes seconds, so of runs with the same files one is exported and its files are kept."""
     folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=int8)
+    same = (int8, *sorted(files(run).items()))
+    if same not in EXPORTED:
+        write(load(run, device="cpu"), run, folder, int8=int8)
+        EXPORTED[same] = files(folder)
+    for name, content in EXPORTED[same].items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
     return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files below a folder, by their paths in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write_tuned(folder: Path, task: Task, changes: Mapping[str, Factors]) -> Path:
