@@ -125,8 +125,9 @@ class PromptWriter:
         sizes = self.learner.backbone.architecture
         token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
         together: list[int] = []
-        for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number])):
-            longest = len(prompts[number]) + self.options.most
+        lengths = [len(prompt) + (0 if prompt.source is None else len(prompt.source)) for prompt in prompts]
+        for number in sorted(range(len(prompts)), key=lambda number: lengths[number]):
+            longest = lengths[number] + self.options.most
             rows = (len(together) + 1) * self.options.beams
             if together and (rows > ROWS or rows * longest * token > CACHE):
                 yield together

@@ -220,7 +220,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
         return "pairs read in both orders"
     if isinstance(head, ApartHead):
         return "the two texts of a pair read apart"
-    if isinstance(head, TextHead) and (head.prefix or not architecture.causal):
+    if isinstance(head, TextHead) and not architecture.has_decoder and (head.prefix or not architecture.causal):
         return "a prefix that its tokens see all of"
     if head.form not in FIRST_TOKEN:
         return ""

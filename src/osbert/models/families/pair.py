@@ -123,4 +123,3 @@ class Pair(Backbone):
         pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
         below = self.encoder.flops(size.source)
         return below + 2 * size.tokens * own + 2 * size.source.tokens * of_source + 4 * pairs
-

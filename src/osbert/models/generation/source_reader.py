@@ -62,7 +62,9 @@ class SourceDecoder(LeftToRightDecoder):
         assert isinstance(block, DecoderBlock)
         hidden = block.joined(hidden, mixed)
         key, value = self.keys[layer]
-        query = block.cross.queries(block.asking(hidden)).unflatten(0, (len(key), -1)).transpose(1, 2)  # (rows, H, Q, K)
+        query = (
+            block.cross.queries(block.asking(hidden)).unflatten(0, (len(key), -1)).transpose(1, 2)
+        )  # (rows, H, Q, K)
         found = functional.scaled_dot_product_attention(
             query, key.transpose(1, 2), value.transpose(1, 2), attn_mask=self.seen
         )
