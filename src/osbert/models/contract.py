@@ -57,10 +57,11 @@ class StepSize:
     """What a step's arithmetic follows from.
 
     `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
-    tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
-    sum of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a
-    local block, where the model has such. `source`: the size of what a decoder writes from, where there is one, and
-    `cross_pairs` the sum over sequences of their tokens times those of their source. `companions`: the sizes of the same step for the learner's companions.
+    tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the sum
+    of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a local
+    block, where the model has such. `source`: the size of what a decoder writes from, where there is one, and
+    `cross_pairs` the sum over sequences of their tokens times those of their source. `companions`: the sizes of the
+    same step for the learner's companions.
     """
 
     tokens: int

@@ -43,7 +43,7 @@ class PairArchitecture(Architecture):
         decoder = round(self.decoder_layers * layers / self.layers)
         return super().resized(layers, width).changed(decoder_layers=decoder)
 
-    def narrowed(self, share: float) -> None:
+    def narrowed(self, share: float) -> None:  # type: ignore[override]
         """Return None: no other model shares the tables of an encoder-decoder."""
         return
 

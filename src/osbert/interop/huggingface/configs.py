@@ -14,6 +14,7 @@ from osbert.interop.huggingface.family import (
     Family,
     activation_name,
     every_family,
+    has_berts_names,
     of_architecture,
     of_type,
 )
@@ -103,7 +104,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
         refuse(f"{SCALED} is {scaled!r}; it must be true or false.")
     settings |= {"scaled_outputs": scaled} if SCALED in config else {}
     problems.stop_if_any()
-    architecture = Architecture(**settings)
+    architecture = (family.sizes if family else Architecture)(**settings)
     for message in architecture.problems():
         problems.add(f"{message}.", code="unsupported-model")
     problems.stop_if_any()
@@ -115,7 +116,7 @@ def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, close
 
     `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
     """
-    if not isinstance(architecture, Architecture):
+    if not has_berts_names(architecture) or (closed and type(architecture) is not Architecture):
         return {"model_type": OWN, **own.config(architecture), **(heads or {})}
     family = of_architecture(architecture)
     fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})

@@ -8,10 +8,12 @@ holds one `FAMILY`.
 from __future__ import annotations
 
 import importlib
+import math
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from osbert.models.contract import Sizes
 from osbert.models.forms import Form
 
 Names = tuple[tuple[str, str], ...]
-"""Theirs -> BERT's, as parts of tensors' names; written back in the same order."""
+"""Theirs -> BERT's, as parts of tensors' names, # for a number; written back in the same order."""
 
 Problem = Callable[[str], None]
 """Takes a sentence on a config field that cannot be honoured."""
@@ -80,7 +82,7 @@ class Family:
     """How a family differs from BERT.
 
     `types`: their model types; the first is written. `name`: how their classes begin. `backbone`: the prefix of the
-    backbone's tensors, "" for the model type.
+    backbone's tensors, "" for the model type; `bare`: whether they have none. `sizes`: the class of the settings.
 
     The mathematics: `values`, settings of the Architecture that all its models have; `varies`, those that differ among
     them, beside `FREE`; `fits`, what else must be true of them. All other settings are the Architecture's defaults.
@@ -92,10 +94,11 @@ class Family:
 
     The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
     tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
-    `halves`, whether rotary positions turn number i of a head with
-    number i + K/2, not with its neighbour; `aliases`, names that are read where no tensor has the usual one, and never
-    written; `tables`, further tensors that hold nothing learned, for an Architecture, by
-    BERT's names; `buffers`, how the names of such tensors end, to pass over.
+    `halves`, whether rotary positions turn number i of a head with number i + K/2, not with its neighbour; `rooted`,
+    parts of BERT's names of what is multiplied by the root of the head width when it is read, where scores are not
+    divided by it; `aliases`, names that are read where no tensor has the usual one, and never written; `tables`,
+    further tensors that hold nothing learned, for an Architecture, by BERT's names; `buffers`, how the names of such
+    tensors end, to pass over.
 
     The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
     with heads for masked pieces and for next sentences or their order; `causal`, that of one that predicts from left to
@@ -104,7 +107,9 @@ class Family:
 
     types: tuple[str, ...]
     name: str
+    sizes: type[Architecture] = Architecture
     backbone: str = ""
+    bare: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     varies: tuple[str, ...] = ("activation", "segments")
     fits: Callable[[Architecture], bool] = lambda sizes: sizes.segments > 0
@@ -119,6 +124,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
     halves: bool = False
+    rooted: tuple[str, ...] = ()
     aliases: Names = ()
     tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
     buffers: tuple[str, ...] = ()
@@ -133,6 +139,8 @@ class Family:
 
     def has(self, architecture: Architecture) -> bool:
         """Return whether its models have this mathematics."""
+        if type(architecture) is not self.sizes:
+            return False
         shaping = (one for one in fields(architecture) if one.name not in (*FREE, *self.varies))
         same = all(getattr(architecture, one.name) == self.values.get(one.name, one.default) for one in shaping)
         return same and self.fits(architecture)
@@ -178,11 +186,15 @@ class Family:
             theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: parts[theirs]
             for theirs, ours in names.items()
         }
-        if not self.halves:
+        if not self.halves and not self.rooted:
             return found
         fields = self.in_bert_fields(config)
         width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
         if not isinstance(width, int) or not isinstance(count, int) or count < 1:
+            return found
+        wide = config.get("d_kv") or width // count
+        found = {name: tensor * math.sqrt(wide) if self._rooted(name) else tensor for name, tensor in found.items()}
+        if not self.halves:
             return found
         return {name: _paired(tensor, width // count) if _turned(name) else tensor for name, tensor in found.items()}
 
@@ -198,6 +210,7 @@ class Family:
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
             part = _halved(tensor, width) if self.halves and _turned(name) else tensor
+            part = part / math.sqrt(width) if self._rooted(name) else part
             place = next((place for own, place in places.items() if own in name), 0)
             parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
         whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
@@ -214,15 +227,15 @@ class Family:
         fused = tuple((theirs, part) for theirs, parts in self.fused.items() for part in parts)
         heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
         for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):
-            if ours in name:
+            if (renamed := _renamed(name, ours, theirs)) != name:
                 of_head = number >= len(fused) + len(self.tensors)
                 inside = inside and (not ours.startswith("pooler.") or (theirs.startswith("pooler.") and not of_head))
-                name = name.replace(ours, theirs)
-        return f"{self.prefix}.{name}" if prefix and inside else name
+                name = renamed
+        return f"{self.prefix}.{name}" if prefix and inside and not self.bare else name
 
     def class_name(self, forms: Container[str], *, causal: bool = False) -> str:
         """Return the name of the class that holds a backbone with heads of these forms."""
-        if causal and ("mlm" in forms or "text" in forms):
+        if causal and "mlm" in forms:
             return self.name + self.causal
         if self.pretraining and "mlm" in forms and ("nsp" in forms or "order" in forms):
             return self.name + self.pretraining
@@ -261,12 +274,27 @@ class Family:
             return name
         bare = name.removeprefix(f"{self.prefix}.")
         for theirs, ours in rules:
-            bare = bare.replace(theirs, ours)
+            bare = _renamed(bare, theirs, ours)
         return bare
+
+    def _rooted(self, name: str) -> bool:
+        """Return whether a tensor by BERT's name is multiplied by the root of the head width when it is read."""
+        return any(part in name for part in self.rooted)
 
 
 def _any_in(names: Iterable[str], part: str) -> bool:
     return any(part in name for name in names)
+
+
+def _renamed(name: str, part: str, other: str) -> str:
+    """Return a name with one of its parts replaced.
+
+    >>> _renamed("h.3.mlp.weight", "h.#.mlp.", "layer.#.up.")
+    'layer.3.up.weight'
+    """
+    if "#" not in part:
+        return name.replace(part, other)
+    return re.sub(re.escape(part).replace(r"\#", r"(\d+)"), other.replace("#", r"\1"), name)
 
 
 def rotary_base(table: object, default: Any, field: str, problem: Problem) -> float:
@@ -316,3 +344,8 @@ def of_architecture(architecture: Sizes) -> Family | None:
     if not isinstance(architecture, Architecture):
         return None
     return next((family for family in every_family() if family.has(architecture)), None)
+
+
+def has_berts_names(sizes: Sizes) -> TypeGuard[Architecture]:
+    """Return whether settings and tensors go by BERT's names: a Transformer's, or those of a family here."""
+    return type(sizes) is Architecture or of_architecture(sizes) is not None

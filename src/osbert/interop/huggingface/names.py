@@ -9,12 +9,13 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import fields
 
 from osbert.interop.huggingface import own
-from osbert.interop.huggingface.family import FREE, of_architecture
+from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
 from osbert.models.heads.apart import ApartHead
 from osbert.models.heads.text import TextHead
+from osbert.models.pair_architecture import PairArchitecture
 
 PREFIXES = ("bert", "roformer")
 """The prefixes of the backbone's tensors where these have BERT's names."""
@@ -56,11 +57,16 @@ _TRANSFORM = {
 """The transform of a head for tokens or spans; BERT has none."""
 
 
+def published_form(form: Form) -> Form:
+    """Return the form as which a head is published: one that writes is a language model's."""
+    return "mlm" if form == "text" else form
+
+
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    of_pieces = form in ("mlm", "text")  # a head that writes is the language model's
-    found = {} if of_pieces and not sizes.piece_transform else HEADS.get("mlm" if of_pieces else form, {})
-    if of_pieces and not sizes.tied:
+    form = published_form(form)
+    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    if form == "mlm" and not sizes.tied:
         found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
@@ -101,6 +107,14 @@ _BLOCK = {
 _SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
 """Those of attention whose heads share keys and values."""
 
+_CROSS = {
+    "cross.query": ("crossattention.self.query",),
+    "cross.inward": ("crossattention.self.key", "crossattention.self.value"),
+    "cross.outward": ("crossattention.output.dense",),
+    "cross_norm": ("crossattention.output.LayerNorm",),
+}
+"""Those of a decoder's attention to the source."""
+
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
 
@@ -114,9 +128,9 @@ _ADAPTERS = {
 
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
-    if not isinstance(architecture, Architecture):
+    if not has_berts_names(architecture):
         return own.names(architecture)
-    names = _bert_names(architecture)
+    names = _pair_names(architecture) if isinstance(architecture, PairArchitecture) else _bert_names(architecture)
     without = ("norm.bias",) if architecture.root_norm else ()
     return {ours: theirs for ours, theirs in names.items() if not ours.endswith(without)}
 
@@ -145,6 +159,26 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     elif not architecture.biases:
         names = _unbiased(names)
     return names | _added_names(architecture)
+
+
+def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
+    """Return the names of an encoder's tensors, which are BERT's, and those of a decoder's, which are much the same."""
+    names = {f"encoder.{ours}": theirs for ours, theirs in _bert_names(architecture.encoder_side).items()}
+    sizes = architecture.decoder_side
+    written = _bert_names(sizes)
+    del written["embeddings.pieces.weight"]
+    for layer in range(sizes.layers):
+        for ours, theirs in _CROSS.items():
+            both = _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+            written |= both if sizes.biases else _unbiased(both)
+    for ours, theirs in written.items():
+        names[f"writer.{ours}"] = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
+    if architecture.gated:  # T5 has another name for the layer where there is a gate
+        names = {
+            ours: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in theirs)
+            for ours, theirs in names.items()
+        }
+    return names
 
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -211,10 +245,13 @@ def other_head(head: Head, architecture: Sizes) -> str:
     for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
     GPT's choices are read where ours are.
     """
-    if not isinstance(architecture, Architecture):
+    if not has_berts_names(architecture):
         return ""
+    form = published_form(head.form)
+    if architecture.has_decoder and form != "mlm":
+        return "a head on the encoder of an encoder-decoder"
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if (head.form in HEADS or head.form == "text") and own != head_names(head.form, architecture).keys():
+    if form in HEADS and own != head_names(form, architecture).keys():
         return f"a {type(head).__name__}"
     if getattr(head, "orders", 1) > 1:
         return "pairs read in both orders"
@@ -240,7 +277,7 @@ def model_type(architecture: Architecture) -> str:
 
 def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
-    if not isinstance(architecture, Architecture):
+    if not has_berts_names(architecture):
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()

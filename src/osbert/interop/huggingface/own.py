@@ -32,5 +32,6 @@ def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
 
 
 def names(sizes: Sizes) -> dict[str, tuple[str, ...]]:
-    """Return the stored names of a backbone's tensors, which are their own names."""
-    return {name: (name,) for name in sizes.empty().state_dict()}
+    """Return the stored names of a backbone's tensors, which are their own names; a shared one has the first of its."""
+    state = sizes.empty().state_dict(keep_vars=True)
+    return {name: (name,) for name in {id(tensor): name for name, tensor in reversed(state.items())}.values()}

@@ -127,7 +127,7 @@ class PaddedGraph(nn.Module):
 
     def _turns(self, positions: Tensor, base: float) -> Tensor | None:
         sizes = self.backbone.architecture
-        return rotation(positions, sizes.width // sizes.heads, base) if sizes.positions == "rotary" else None
+        return rotation(positions, sizes.key_width, base) if sizes.positions == "rotary" else None
 
     def _distances(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the vectors of distances (W, D), and which of them each query and key have, (1, T, T)."""

@@ -47,8 +47,9 @@ class DistanceScores(nn.Module):
 def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
     """Return the bucket of each distance, of `count`: the upper half is for keys behind their query.
 
-    With `past` those share the bucket of distance 0, and all buckets are as one half. In each half the nearest half of the distances have buckets of their own; those of the others grow by a factor, and
-    the last one has all from `FARTHEST` on.
+    With `past` those share the bucket of distance 0, and all buckets are as one half. In each half the nearest half of
+    the distances have buckets of their own; those of the others grow by a factor, and the last one has all from
+    `FARTHEST` on.
     """
     half = count if past else count // 2
     near = half // 2

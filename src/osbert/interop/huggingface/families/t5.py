@@ -1,0 +1,136 @@
+"""T5 and T5 1.1 (Raffel et al. 2020): an encoder and a decoder, with numbers for distances in place of positions.
+
+Its scores are not divided by the root of the head width, so the matrices of queries are multiplied by it. The first
+release compares the states, divided by the root of the width, with the piece embeddings; 1.1 has a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from osbert.interop.huggingface.family import ACTIVATIONS, Family, Names, Problem, activation_name
+from osbert.models.architecture import Architecture
+from osbert.models.pair_architecture import PairArchitecture
+
+GATED = "gated-"
+SELF, CROSS = "layer.0.SelfAttention.", "layer.1.EncDecAttention."
+VALUES = {
+    "segments": 0,
+    "positions": "none",
+    "normalization": "pre",
+    "root_norm": True,
+    "biases": False,
+    "embedding_norm": False,
+    "pooling": "none",
+    "summary": "mean",
+    "piece_transform": False,
+}
+
+
+def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    curve = str(config.get("feed_forward_proj", "relu"))
+    gated = curve.startswith(GATED)
+    name = "gelu_new" if curve == "gated-gelu" else curve.removeprefix(GATED)  # as in their T5Config
+    if name not in ACTIVATIONS:
+        problem(f"feed_forward_proj is {curve!r}; known are {', '.join(ACTIVATIONS)}, each also after {GATED!r}.")
+    found = {"gated": gated, "activation": ACTIVATIONS.get(name)}
+    whole = {"d_kv": "head_width", "num_decoder_layers": "decoder_layers", "relative_attention_num_buckets": "buckets"}
+    numbers = {}
+    for theirs, ours in whole.items():
+        value = numbers[ours] = config.get(theirs) or {"d_kv": 64, "relative_attention_num_buckets": 32}.get(theirs, 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            problem(f"{theirs} must be a whole number, but is {value!r}.")
+            return found
+    width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
+    even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
+    if config.get("decoder_start_token_id", 0) != config.get("pad_token_id", 0):
+        problem("decoder_start_token_id is not pad_token_id, with which a text of T5 starts.")
+    tied = config.get("tie_word_embeddings") is not False
+    return found | {
+        "head_width": 0 if even else numbers["head_width"],
+        "decoder_layers": 0 if numbers["decoder_layers"] == layers else numbers["decoder_layers"],
+        "distance_scores": numbers["buckets"],
+        "tied": tied,
+        "scaled_pieces": bool(config.get("scale_decoder_outputs", tied)),
+        "attention_dropout": config.get("attention_dropout", config.get("dropout_rate", 0.1)),
+    }
+
+
+def _written(sizes: Architecture) -> dict[str, Any]:
+    assert isinstance(sizes, PairArchitecture)
+    # Their "gated-gelu" is the curve's tanh form.
+    curve = "gelu" if sizes.gated and sizes.activation == "gelu_tanh" else activation_name(sizes.activation)
+    apart = {} if sizes.attention_dropout == sizes.dropout else {"attention_dropout": sizes.attention_dropout}
+    return {
+        **apart,
+        "d_kv": sizes.key_width,
+        "num_decoder_layers": sizes.decoder_layers or sizes.layers,
+        "relative_attention_num_buckets": sizes.distance_scores,
+        "relative_attention_max_distance": 128,
+        "feed_forward_proj": GATED * sizes.gated + curve,
+        "tie_word_embeddings": sizes.tied,
+        "scale_decoder_outputs": sizes.scaled_pieces,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+def _tensors() -> Iterator[tuple[str, str]]:
+    parts = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
+    for side in ("encoder", "decoder"):
+        last = 1 if side == "encoder" else 2
+        their, ours = f"{side}.block.#.", f"{side}.layer.#."
+        for part, name in parts.items():
+            yield f"{their}{SELF}{part}.", f"{ours}attention.{name}."
+            if side == "decoder":
+                yield f"{their}{CROSS}{part}.", f"{ours}crossattention.{name}."
+        yield f"{their}layer.0.layer_norm.", f"{ours}attention.output.LayerNorm."
+        if side == "decoder":
+            yield f"{their}layer.1.layer_norm.", f"{ours}crossattention.output.LayerNorm."
+        feed = f"{their}layer.{last}.DenseReluDense."
+        yield f"{feed}wi.", f"{ours}intermediate.dense."
+        yield f"{feed}wi_0.", f"{ours}intermediate.first."
+        yield f"{feed}wi_1.", f"{ours}intermediate.gate."
+        yield f"{feed}wo.", f"{ours}output.dense."
+        yield f"{their}layer.{last}.layer_norm.", f"{ours}output.LayerNorm."
+        yield f"{side}.block.0.{SELF}relative_attention_bias.", f"{side}.relative_attention_bias."
+        yield f"{side}.final_layer_norm.", f"{side}.LayerNorm."
+    yield "shared.", "embeddings.word_embeddings."
+    yield "lm_head.", "cls.predictions.decoder."
+
+
+TENSORS: Names = tuple(_tensors())
+
+FAMILY = Family(
+    types=("t5",),
+    name="T5",
+    sizes=PairArchitecture,
+    bare=True,
+    values=VALUES,
+    varies=("activation", "gated", "head_width", "decoder_layers", "distance_scores", "tied", "scaled_pieces"),
+    fits=lambda sizes: sizes.distance_scores > 0 and (sizes.tied or not sizes.scaled_pieces),
+    fields={
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "intermediate_size": "d_ff",
+        "max_position_embeddings": "n_positions",
+        "hidden_dropout_prob": "dropout_rate",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
+    defaults={"dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "n_positions": 512},
+    without=(
+        *("type_vocab_size", "position_embedding_type", "hidden_act", "is_decoder", "is_encoder_decoder"),
+        "attention_probs_dropout_prob",
+    ),
+    only={"is_decoder": False, "is_encoder_decoder": True, "relative_attention_max_distance": 128},
+    read=_read,
+    written=_written,
+    tensors=TENSORS,
+    rooted=(".attention.self.query.", ".crossattention.self.query."),
+    buffers=("embed_tokens.weight",),
+    classes={"mlm": "ForConditionalGeneration"},
+)
