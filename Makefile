@@ -1,4 +1,4 @@
-# make install | demo | test | faults | check | map | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | faults | check | map | docs | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -7,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
 PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# Compiled files are kept: without them every process that the tests start compiles all that it imports again.
+QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test faults check map gpu-ready gpu clean browser
+.PHONY: help install demo test faults check map docs gpu-ready gpu clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it"
@@ -17,6 +19,7 @@ help:
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map, docs/map.md, anew"
+	@echo "make docs      build the documentation site into build/site; links and spelling are checked"
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
 	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
@@ -27,19 +30,24 @@ demo: install
 	@$(BIN)/osbert demo
 
 test: $(VENV)/.installed-test
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	@$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 faults: $(VENV)/.installed-test
-	@OMP_NUM_THREADS=1 OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults
+	@$(QUICKLY) OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults
 
 check: $(VENV)/.installed-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/structure
+	@$(QUICKLY) $(BIN)/python -m pytest tests/structure
 
 map: $(VENV)/.installed
 	@$(BIN)/python tools/code_map.py
+
+docs: $(VENV)/.installed-docs
+	@$(BIN)/python -m codespell_lib docs examples src README.md CONTRIBUTING.md CHANGELOG.md
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "the site is build/site/index.html"
 
 gpu-ready: $(VENV)/.made
 	@$(BIN)/python tools/gpu_ready.py
@@ -73,6 +81,11 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) install -e ".[test]"
 	@$(MAKE) --no-print-directory browser
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "installing what the site needs into $(VENV)"
+	@$(PIP) install -e ".[docs]"
 	@touch $@
 
 # The tests of the page need a browser. Where it cannot be installed they are skipped, but on CI they fail.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -53,6 +55,12 @@ def within() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def pytest_collection_finish() -> None:
+    """Let the search for garbage pass over what collecting has made, which stays to the end: each takes a second."""
+    gc.freeze()
+    atexit.register(gc.freeze)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

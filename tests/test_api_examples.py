@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand, each in a folder of its own; so do those of two pages of docs/."""
+"""The examples in docstrings run as they stand, each in a folder of its own; so do those of some pages of docs/."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from api_folder import write_api_folder
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
-NEEDED = {"osbert.sklearn": "sklearn", "osbert.server.hosts": "fastapi", "osbert.server.intake": "fastapi"}
-"""The libraries of extras without which a module cannot be imported."""
+PAGES = {"python.md": 30, "reranking.md": 5, "read-your-model.md": 10, "coming-from-transformers.md": 15}
+"""Pages of docs/ whose examples run, and how many they have at least."""
+NEEDED = {
+    "coming-from-transformers.md": "transformers",
+    "osbert.sklearn": "sklearn",
+    "osbert.server.hosts": "fastapi",
+    "osbert.server.intake": "fastapi",
+}
+"""The libraries without which the examples of a module or a page cannot run; other pages need scikit-learn."""
 
 
 def module_name(path: Path) -> str:
@@ -61,11 +68,11 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
         run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
 
 
-@pytest.mark.parametrize(("page", "least"), [("python.md", 30), ("reranking.md", 5), ("read-your-model.md", 10)])
+@pytest.mark.parametrize(("page", "least"), [*PAGES.items()])
 def test_the_examples_of_a_page_run(
     page: str, least: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs(page, "sklearn")
+    needs(page, NEEDED.get(page, "sklearn"))
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("```", "")
     example = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}", 0)
     assert len(example.examples) > least

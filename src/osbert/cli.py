@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import itertools
 import os
@@ -148,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
+        # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
+        atexit.register(gc.freeze)
     try:
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output

@@ -8,9 +8,12 @@ import pytest
 from osbert.analysis.structure import (
     MeasuredTree,
     StructuralProbe,
+    control_heads,
+    distance_bits,
     rank_correlation,
     right_arcs,
     spanning_tree,
+    tree_codelength,
     tree_distances,
 )
 
@@ -56,6 +59,36 @@ def test_vectors_that_are_a_tree_give_every_arc(rotation: np.ndarray) -> None:
     assert sum(right for right, _ in scores) == sum(count for _, count in scores)
     apart = [np.round(probe.distances(tree.states)) for tree in trees[100:]]
     assert np.nanmean([rank_correlation(one, tree.distances) for one, tree in zip(apart, trees[100:])]) > 0.97
+
+
+def test_a_mix_looks_at_the_layer_that_is_a_tree_and_its_code_is_short_there(rotation: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    heads = [random_heads(rng, int(rng.integers(3, 9))) for _ in range(150)]
+    noise = [rng.normal(size=(len(one), WIDTH)) for one in heads]
+    layers = [np.stack([below, vectors(one, rotation)]) for one, below in zip(heads, noise, strict=True)]
+    apart = [tree_distances(one) for one in heads]
+    assert StructuralProbe([*map(MeasuredTree, layers, apart)], seed=0).shares[1] > 0.8
+    below, above = (
+        tree_codelength([MeasuredTree(states[at], far) for states, far in zip(layers, apart)], seed=0) for at in (0, 1)
+    )
+    pairs = [(len(one), len(one) * (len(one) - 1) // 2) for one in heads]
+    assert above[1] == below[1] == pytest.approx(sum(count * np.log2(words - 1) for words, count in pairs))
+    assert above[2] == sum(count for _, count in pairs) and above[0] < 0.85 * below[0]
+
+
+def test_the_code_of_a_distance_is_one_of_probabilities() -> None:
+    found = np.abs(np.random.default_rng(0).normal(3, 2, size=(5, 5)))
+    bits = [distance_bits(found, np.full((5, 5), float(far)), 0.7) for far in range(1, 5)]
+    assert np.allclose(sum(2**-one for one in bits), 1)
+
+
+def test_the_control_tree_is_one_and_depends_on_the_types_of_words() -> None:
+    words = [f"w{number % 7}" for number in range(20)]
+    heads = control_heads(words, [number > 1 for number in range(20)], seed=3)
+    assert heads[2] == -1 and heads[19] == 2 and np.isfinite(tree_distances(heads)).all()
+    sides = {word: {head for other, head in zip(words[3:-1], heads[3:-1]) if other == word} for word in words}
+    assert all(len(one) == 1 and one < {2, 19} for one in sides.values()) and len(set.union(*sides.values())) == 2
+    assert control_heads(["a", "b"], [False, False], seed=0)[0] == -1
 
 
 def test_distances_of_a_tree_are_those_of_a_search_in_breadth() -> None:

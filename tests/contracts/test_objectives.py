@@ -65,6 +65,15 @@ def examples(objective: Objective, documents: list[Document], packer: Packer, se
     return objective.corrupt_all(sequences, packer, Noise.at(seed, np.arange(len(sequences))))
 
 
+def text(objective: Objective, example: Example) -> np.ndarray[Any, Any]:
+    """Return the pieces of an example as they were before any was masked."""
+    ids = example.ids.copy()
+    if isinstance(objective, MaskedLanguage):
+        target = example.targets[objective.pieces]
+        ids[target.index] = target.labels
+    return ids
+
+
 def plain(example: Example) -> list[Any]:
     """Return everything an example holds as plain values."""
     columns = [example.ids, example.segments, example.words, example.special, example.order]
@@ -76,7 +85,7 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    assert {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text"} <= set(NAMES)
+    assert {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text", "unified"} <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -122,7 +131,7 @@ def test_its_examples_are_valid(objective: Objective, documents: list[Document],
         assert {column.shape for column in columns} == {(n,)}
         assert example.ids.min() >= 0 and example.ids.max() < VOCABULARY
         assert example.special[0] and example.ids[0] == packer.tokenizer.cls
-        assert example.special[-1] and (example.ids[example.special][1:] == packer.tokenizer.sep).all()
+        assert example.special[-1] and (text(objective, example)[example.special][1:] == packer.tokenizer.sep).all()
         assert not example.words[example.special].any()
         assert example.order is None or example.order.shape == (n,)
         assert set(example.targets) == {objective.name, *objective.companions}
@@ -167,7 +176,8 @@ def test_a_corrupt_that_would_be_passed_over_is_refused() -> None:
 def fitting(objective: Objective, *, length: int) -> Architecture:
     """Return a small encoder that the objective has nothing against."""
     sizes = Architecture(layers=1, heads=2, width=16, vocabulary=VOCABULARY, length=length)
-    choices = [dataclasses.replace(sizes, direction=direction) for direction in ("both", "left_to_right")]
+    variants: list[dict[str, Any]] = [{}, {"direction": "left_to_right"}, {"segments": 6}]
+    choices = [dataclasses.replace(sizes, **variant) for variant in variants]
     return next(choice for choice in choices if not list(objective.objections(choice)))
 
 
@@ -209,7 +219,16 @@ def test_its_head_gives_a_finite_loss_and_gradients(
         assert parameter.grad.abs().sum() > 0, name
 
 
-VARIANTS = [*((name, {}) for name in NAMES), ("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})]
+MODES = ("both", "left_to_right", "right_to_left", "sequence_to_sequence")
+VARIANTS = [
+    *((name, {}) for name in NAMES),
+    *(("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})),
+    *(
+        ("unified", {**dict.fromkeys(MODES, 0.0), mode: 1.0, "prediction": prediction})
+        for mode in MODES
+        for prediction in ("masked", "shifted")
+    ),
+]
 
 
 def scored(learner: Learner, example: Example) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

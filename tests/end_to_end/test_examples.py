@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from osbert.recipe import dump
 from osbert.tasks import Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from tiny_runs import TASKS, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "red green blue red green blue red green"
@@ -44,20 +47,27 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def written(folder: Path, objective: Objective) -> Path:
     torch.manual_seed(0)
-    sizes = Architecture(layers=1, heads=1, width=8, length=32, vocabulary=len(TOKENIZER))
+    sizes = Architecture(layers=1, heads=1, width=8, length=128, vocabulary=len(TOKENIZER))
     backbone = sizes.build()
-    write_tokenizer(TOKENIZER, folder, length=32)
+    write_tokenizer(TOKENIZER, folder, length=128)
     write_model(
         Learner(backbone, {objective.name: objective.head(backbone)}), folder, labels=getattr(objective, "labels", None)
     )
     return folder
 
 
-def run(name: str, *arguments: object) -> list[str]:
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()
+Output = Callable[..., list[str]]
+
+
+@pytest.fixture
+def output(capsys: pytest.CaptureFixture[str]) -> Output:
+    """Return a function that runs an example here, as its last lines do, and returns what it prints."""
+
+    def run(name: str, *arguments: object) -> list[str]:
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["main"](*map(str, arguments))
+        return capsys.readouterr().out.splitlines()
+
+    return run
 
 
 @pytest.fixture
@@ -66,34 +76,93 @@ def lines(tmp_path: Path) -> Path:
     return tmp_path / "lines.txt"
 
 
-def test_similar_sentences(encoder: Path, lines: Path) -> None:
-    found = run("similar_sentences", encoder, lines)
+def test_similar_sentences(encoder: Path, lines: Path, output: Output) -> None:
+    found = output("similar_sentences", encoder, lines)
     assert len(found) == 3
     values = [float(line.split()[0]) for line in found]
     assert values == sorted(values, reverse=True)
 
 
-def test_unsure_predictions(classifier: Path, lines: Path) -> None:
-    found = run("unsure_predictions", classifier, lines)
+def test_unsure_predictions(classifier: Path, lines: Path, output: Output) -> None:
+    found = output("unsure_predictions", classifier, lines)
     assert len(found) == 3
     assert all(line.split()[1] in ("warm", "cold") for line in found)
 
 
+def test_explain_words(classifier: Path, output: Output) -> None:
+    said, *words = output("explain_words", classifier, "red green blue")
+    assert said.split(",")[0] in ("warm", "cold")
+    assert [line.split()[1] for line in words] == ["red", "green", "blue"]
+
+
 def test_fill_mask(encoder: Path) -> None:
-    (found, other) = run("fill_mask", encoder, "red [MASK] blue [MASK]")
+    """The one example that runs as a process, by its command line."""
+    command = [sys.executable, str(ROOT / "examples" / "fill_mask.py"), str(encoder), "red [MASK] blue [MASK]"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    (found, other) = result.stdout.splitlines()
     assert found.count("%") == other.count("%") == 5
 
 
-def test_watch_masking(encoder: Path) -> None:
-    epochs = run("watch_masking", encoder, TEXT)
+def test_watch_masking(encoder: Path, output: Output) -> None:
+    epochs = output("watch_masking", encoder, TEXT)
     assert len(epochs) == 3
     assert all("<" in epoch for epoch in epochs)
     assert len(set(epochs)) > 1
 
 
+def test_search_texts(encoder: Path, lines: Path, tmp_path: Path, output: Output) -> None:
+    shape, query, first, *_ = output("search_texts", encoder, lines, tmp_path / "vectors.npy", "blue blue")
+    assert (shape, query) == ("(3, 8)", "blue blue")
+    assert first == "  1.000  blue blue"
+    assert output("search_texts", encoder, lines, tmp_path / "vectors.npy", "blue blue")[0] == "blue blue"
+
+
+def test_classify_rows(encoder: Path, tmp_path: Path, output: Output) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "red green,warm\nblue blue,cold\n" * 6)
+    found = output("classify_rows", encoder, tmp_path / "rows.csv", tmp_path / "run")
+    assert any(line.startswith("accuracy: ") for line in found)
+    assert any(line.startswith("95% interval") for line in found)
+
+
+def test_tag_words(encoder: Path, tmp_path: Path, output: Output) -> None:
+    (tmp_path / "tagged.conll").write_text("red B-C\ngreen O\n\nblue O\nred B-C\n\n" * 4)
+    score, marked = output("tag_words", encoder, tmp_path / "tagged.conll", tmp_path / "run", "green red")
+    assert score.startswith("F1 of whole entities: ")
+    assert "green" in marked
+
+
+def test_answer_questions(tmp_path: Path, output: Output) -> None:
+    reader = write_run(tmp_path / "reader", TASKS["reader-of-all"])
+    first, *answers = output("answer_questions", reader, "the good film", "a film", "a play")
+    assert first == "a film"
+    assert "a play" in answers
+    assert all(line.split("%  ")[1] in "the good film" for line in answers if "%" in line)
+
+
+def test_choose_endings(tmp_path: Path, output: Output) -> None:
+    chooser = write_run(tmp_path / "chooser", TASKS["chooser"])
+    found = output("choose_endings", chooser, "a good", "film", "play")
+    assert [line.split()[-1] for line in found] == ["film", "play"]
+    assert sum(line.startswith("->") for line in found) == 1
+
+
+def test_pretrain_on_texts(tmp_path: Path, output: Output) -> None:
+    (tmp_path / "text.txt").write_text("The cat sat. It ran.\n\nThe dog ran. It sat.\n\n" * 60)
+    sizes, *losses = output("pretrain_on_texts", tmp_path / "text.txt", tmp_path / "out", 1)
+    assert sizes.endswith("120 documents, 240 sentences")
+    assert any(line.startswith("held_out.mlm.loss: ") for line in losses)
+
+
+def test_adapt_to_domain(encoder: Path, tmp_path: Path, output: Output) -> None:
+    (tmp_path / "domain.txt").write_text("red green blue\nblue red greens\n" * 30)
+    found = output("adapt_to_domain", encoder, tmp_path / "domain.txt", tmp_path / "out", "red [MASK]", 1)
+    assert [line.split()[0] for line in found] == ["before", "after"]
+
+
 def test_every_example_is_tested() -> None:
-    tested = re.findall(r"run\(\"(\w+)\"", Path(__file__).read_text(encoding="utf-8"))
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(tested)
+    tested = re.findall(r"def test_(\w+)\(", Path(__file__).read_text(encoding="utf-8"))
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= {*tested}
 
 
 @pytest.fixture

@@ -6,14 +6,25 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from osbert.runs.json_lines import event_name, reported
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
-TREES = {path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "src" / "osbert").rglob("*.py"))}
-CALLABLES = {node.name: node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the source by its files: parsed by the worker that runs these tests, not by each that collects them."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "src" / "osbert").rglob("*.py"))}
+
+
+@cache
+def callables() -> dict[str, ast.FunctionDef]:
+    nodes = (node for tree in trees().values() for node in ast.walk(tree))
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def listed() -> dict[str, tuple[str, ...]]:
@@ -27,7 +38,7 @@ def listed() -> dict[str, tuple[str, ...]]:
 
 def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
     """Yield the classes of the source with their files."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         yield from ((path, node) for node in tree.body if isinstance(node, ast.ClassDef))
 
 
@@ -43,23 +54,30 @@ def event_name_of(name: str) -> str:
 
 def reports() -> Iterator[str]:
     """Yield the classes of the events that the source reports, as far as its text shows them."""
-    for tree in TREES.values():
+    for tree in trees().values():
         for scope in ast.walk(tree):
-            if not isinstance(scope, ast.FunctionDef):
+            if not isinstance(scope, ast.FunctionDef) or not (given := [*watched(scope)]):
                 continue
             made = {
                 ast.unparse(node.targets[0]): node.value for node in ast.walk(scope) if isinstance(node, ast.Assign)
             }
-            for node in ast.walk(scope):
-                if isinstance(node, ast.Call) and re.fullmatch(r"(self\.)?watch", ast.unparse(node.func)) and node.args:
-                    yield from named(made.get(ast.unparse(node.args[0]), node.args[0]))
+            for argument in given:
+                yield from named(made.get(ast.unparse(argument), argument))
+
+
+def watched(scope: ast.FunctionDef) -> Iterator[ast.expr]:
+    """Yield what a function gives to `watch` or `self.watch`."""
+    for node in ast.walk(scope):
+        match node:
+            case ast.Call(ast.Name("watch") | ast.Attribute(ast.Name("self"), "watch"), args=[argument, *_]):
+                yield argument
 
 
 def named(value: ast.expr) -> Iterator[str]:
     """Yield the class that a call makes or, by its annotation, returns."""
     if isinstance(value, ast.Call):
         name = ast.unparse(value.func).rpartition(".")[2]
-        returns = CALLABLES[name].returns if name in CALLABLES else value.func
+        returns = callables()[name].returns if name in callables() else value.func
         if re.fullmatch("[A-Z][A-Za-z]+", said := ast.unparse(returns) if returns else ""):
             yield said
 

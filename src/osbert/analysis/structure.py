@@ -1,13 +1,17 @@
 """The structural probe: a linear map after which squared distances of words are their distances in the tree.
 
 Hewitt and Manning 2019, section 3: the loss is the mean of |d_tree(i, j) - |B (h_i - h_j)|^2| over the pairs of a
-sentence. Trees are read back from such distances as minimum spanning trees.
+sentence. Trees are read back from such distances as minimum spanning trees. A probe may look at a mix of layers, whose
+shares are trained with it (Tenney et al. 2019, section 3), and it makes a code of the distances: of a Laplace
+distribution that is a mean absolute difference plus a constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,20 +20,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from osbert.analysis.figures import Floats
-from osbert.analysis.probe import States
+from osbert.analysis.probe import States, control_labels, portion_ends
 
 RANK = 64
 """Rows of the map: above so many the paper's scores grow no more (figure 4 there)."""
 EPOCHS, BATCH = 40, 20
 RATE, PATIENCE = 1e-2, 4
 """The learning rate of Adam, which falls to a tenth wherever the held sentences do not gain, and how often it may."""
+MIX_RATE = 10
+"""How many times as large the learning rate of the mix is."""
+FEWEST = 20
+"""Fewest trees of the first portion of the code, on which the first probe is trained."""
 
 Squares = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class MeasuredTree:
-    """The states (W, D) of a tree's words, and how far each two lie apart in it (W, W), in arcs."""
+    """The states of a tree's words (W, D), or (M, W, D) in M layers, and how far each two lie apart (W, W), in arcs."""
 
     states: States
     distances: Squares
@@ -55,19 +63,40 @@ def tree_distances(heads: Sequence[int]) -> Squares:
     return found
 
 
+def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> list[int]:
+    """Return the heads of a tree that depends on the words' types alone, -1 for the root.
+
+    The first word that counts is the root, and the last one depends on it. A word's type says to which of the two it
+    belongs: the control task for arcs of Hewitt and Liang 2019, section 2, without words that are their own heads.
+
+    >>> heads = control_heads(["a", "b", "a", "c", "."], [True, True, True, True, False], seed=0)
+    >>> heads[0], heads[3], heads[2] in (0, 3)
+    (-1, 0, True)
+    """
+    places = np.flatnonzero(counted).tolist() or [0]
+    first, last = places[0], places[-1]
+    sides = control_labels([word.lower() for word in words], np.array([0.5, 0.5]), seed)
+    heads = np.where(sides == 0, first, last)
+    heads[last], heads[first] = first, -1
+    found: list[int] = heads.tolist()
+    return found
+
+
 class StructuralProbe:
-    """The map B (D, R) over states that are divided by one deviation, so that all layers have one scale."""
+    """The map B (D, R) over states, each layer's divided by its own deviation, so that all layers have one scale."""
 
     def __init__(self, trees: Sequence[MeasuredTree], *, seed: int) -> None:
         """Train on trees; every fifth is held to say when the learning rate falls. The best of all epochs is kept."""
-        self.scale = float(np.sqrt(np.mean([np.asarray(tree.states, np.float32).var(0).mean() for tree in trees])))
+        variances = np.mean([_layered(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
+        self.scale = torch.from_numpy(np.sqrt(variances)).view(-1, 1, 1)
+        self.mix = torch.zeros(len(self.scale), requires_grad=True)
         generator = torch.Generator().manual_seed(seed)
-        shape = trees[0].states.shape[1], RANK
+        shape = trees[0].states.shape[-1], RANK
         self.map = ((torch.rand(shape, generator=generator) - 0.5) / 10).requires_grad_()
         held = self._batches(trees[4::5])
         training = self._batches([tree for number, tree in enumerate(trees) if number % 5 != 4])
-        rate, best, kept = RATE, float("inf"), self.map.detach().clone()
-        optimizer = torch.optim.Adam([self.map], lr=rate)
+        rate, best, kept = RATE, float("inf"), self._copies()
+        optimizer = self._optimizer(rate)
         failures = 0
         for _ in range(EPOCHS):
             for number in torch.randperm(len(training), generator=generator).tolist():
@@ -77,23 +106,37 @@ class StructuralProbe:
             with torch.no_grad():
                 now = float(sum(self._loss(*batch) * len(batch[0]) for batch in held))
             if now < best:
-                best, kept = now, self.map.detach().clone()
+                best, kept = now, self._copies()
                 continue
             failures += 1
             if failures == PATIENCE:
                 break
             rate /= 10
-            optimizer = torch.optim.Adam([self.map], lr=rate)
-        self.map = kept
+            optimizer = self._optimizer(rate)
+        self.map, self.mix = kept
 
-    def distances(self, states: States) -> Squares:
-        """Return the squared distance (W, W) of each two of a sentence's words (W, D)."""
-        with torch.no_grad():
-            found: Squares = self._squares(torch.from_numpy(np.asarray(states, np.float32))[None])[0].numpy()
+    @property
+    def shares(self) -> Floats:
+        """Return the share (M,) of each layer in the mix; they sum to 1."""
+        found: Floats = self.mix.detach().double().softmax(-1).numpy()
         return found
 
+    def distances(self, states: States) -> Squares:
+        """Return the squared distance (W, W) of each two of a sentence's words (W, D), or (M, W, D)."""
+        with torch.no_grad():
+            found: Squares = self._squares(torch.from_numpy(_layered(states))[None])[0].numpy()
+        return found
+
+    def _optimizer(self, rate: float) -> torch.optim.Optimizer:
+        mix: dict[str, Any] = {"params": [self.mix], "lr": MIX_RATE * rate}  # few steps to any shares from even ones
+        return torch.optim.Adam([{"params": [self.map]}, mix], lr=rate)
+
+    def _copies(self) -> tuple[Tensor, Tensor]:
+        return self.map.detach().clone(), self.mix.detach().clone()
+
     def _squares(self, states: Tensor) -> Tensor:
-        mapped = states / self.scale @ self.map  # (B, W, R)
+        mixed = torch.einsum("m,bmwd->bwd", self.mix.softmax(-1), states / self.scale)
+        mapped = mixed @ self.map  # (B, W, R)
         sizes = mapped.square().sum(-1)
         return (sizes[:, :, None] + sizes[:, None] - 2 * mapped @ mapped.transpose(1, 2)).clamp_min(0)
 
@@ -103,14 +146,14 @@ class StructuralProbe:
 
     @staticmethod
     def _batches(trees: Sequence[MeasuredTree]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Return states (B, W, D), distances (B, W, W) and where both words are there, sentences of like length."""
-        ordered = sorted(trees, key=lambda tree: len(tree.states))
+        """Return states (B, M, W, D), distances (B, W, W) and where both words are there, sentences of like length."""
+        ordered = sorted(trees, key=lambda tree: len(tree.distances))
         found = []
         for first in range(0, len(ordered), BATCH):
             some = ordered[first : first + BATCH]
-            longest = len(some[-1].states)
-            short = [longest - len(tree.states) for tree in some]
-            states = [np.pad(np.asarray(one.states, np.float32), ((0, n), (0, 0))) for one, n in zip(some, short)]
+            longest = len(some[-1].distances)
+            short = [longest - len(tree.distances) for tree in some]
+            states = [np.pad(_layered(one.states), ((0, 0), (0, n), (0, 0))) for one, n in zip(some, short)]
             apart = [functional.pad(torch.from_numpy(one.distances), (0, n, 0, n)) for one, n in zip(some, short)]
             there = [
                 functional.pad(torch.ones_like(torch.from_numpy(one.distances)), (0, n, 0, n))
@@ -118,6 +161,51 @@ class StructuralProbe:
             ]
             found.append((torch.from_numpy(np.stack(states)), torch.stack(apart), torch.stack(there)))
         return found
+
+
+def _layered(states: States) -> Squares:
+    """Return states (M, W, D) of those of one layer (W, D) or of many."""
+    return np.asarray(states, np.float32).reshape(-1, *states.shape[-2:])
+
+
+def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
+    """Return the bits of the distance of each two words (W (W - 1) / 2,), given a probe's squared distances (W, W).
+
+    Each distance from 1 to W - 1 has a probability in proportion to exp(-|it - the squared distance| / spread).
+
+    >>> line = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    >>> distance_bits(line, line, 1e9).round(3).tolist(), distance_bits(line, line, 0.1).round(3).tolist()
+    ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    """
+    pairs = np.triu_indices(len(distances), 1)
+    values = np.arange(1, len(distances))
+    costs = np.abs(values - found[pairs].astype(np.float64)[:, None]) / spread  # (pairs, W - 1)
+    own = np.abs(distances[pairs] - found[pairs].astype(np.float64)) / spread
+    least = costs.min(-1, initial=np.inf)
+    bits: Floats = (own - least + np.log(np.exp(least[:, None] - costs).sum(-1))) / np.log(2)
+    return bits
+
+
+def tree_codelength(trees: Sequence[MeasuredTree], *, seed: int) -> tuple[float, float, int]:
+    """Return the bits of the online code of all distances, those of a uniform code, and the number of distances.
+
+    Voita and Titov 2020, section 2.2: each portion of the trees is coded by a probe of those before it, the first one
+    uniformly. The spread of the code is the mean error of the probe on the trees that it held out.
+    """
+    even = [len(tree.distances) * (len(tree.distances) - 1) / 2 * np.log2(len(tree.distances) - 1) for tree in trees]
+    ends = [end for end in portion_ends(len(trees)) if end >= min(FEWEST, len(trees))]
+    bits = sum(even[: ends[0]])
+    for begin, end in pairwise(ends):
+        probe = StructuralProbe(trees[:begin], seed=seed)
+        errors = [np.abs(probe.distances(tree.states) - tree.distances)[_above(tree)] for tree in trees[4:begin:5]]
+        spread = max(float(np.concatenate(errors).mean()), 1e-3)
+        for tree in trees[begin:end]:
+            bits += float(distance_bits(probe.distances(tree.states), tree.distances, spread).sum())
+    return float(bits), float(sum(even)), sum(len(tree.distances) * (len(tree.distances) - 1) // 2 for tree in trees)
+
+
+def _above(tree: MeasuredTree) -> tuple[NDArray[np.intp], ...]:
+    return np.triu_indices(len(tree.distances), 1)
 
 
 def spanning_tree(distances: Squares) -> set[tuple[int, int]]:

@@ -30,11 +30,12 @@ def generate(
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it. A run of generate writes a text for each.
+    """Go on with texts: print each with what the model writes after it; or write another text from each.
 
-    The model must have been pretrained left to right, as by the recipe gpt-small, be a GPT-2 folder, or a run of osbert
-    finetune generate, whose own settings count where none are given. Of one text the pieces are printed while they are
-    written; with beams nothing is certain before the end.
+    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder; or to write
+    from a source, as by unilm-small or osbert finetune generate, whose own settings count where none are given: then
+    what it writes is printed alone. Of one text the pieces are printed while they are written; with beams nothing is
+    certain before the end.
 
     Parameters
     ----------

@@ -19,12 +19,13 @@ from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.training.interruption import sigterm_as_exit
 
 if TYPE_CHECKING:
+    from osbert.runs.reproduce.analysed import AnalysisPlan
     from osbert.runs.reproduce.plan import TablePlan
-    from osbert.runs.reproduce.probing import ProbingPlan
 
 Reproduced = Literal[
-    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "probing"
-]
+    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families",
+    "attention", "probing",
+]  # fmt: skip
 
 
 def schemas_shown(words: Sequence[str]) -> Sequence[type]:
@@ -62,44 +63,40 @@ def reproduce(
         table1: GLUE. table2: SQuAD 1.1, also as an ensemble of all seeds. table3: SQuAD 2.0. table4: SWAG. table5: MLM
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking. figure5: MNLI by steps of pretraining, masked and
-        left-to-right. families: recipes of several families, each pretrained for the same --minutes. probing:
-        in which layers of --model linear probes read what, by all that `osbert analyse` makes of the data.
+        left-to-right. families: recipes of several families, each pretrained for the same --minutes. attention:
+        where the heads of --model look, and which relations they follow, beside Clark et al. 2019. probing: in which
+        layers of --model probes read what, beside Tenney et al. 2019.
     settings
         Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. By default a model
         that is given is fine-tuned as in the paper, one that is pretrained here for three epochs at 5e-4.
     data
         A folder with the official files: of GLUE in MNLI, QNLI, MRPC, SST-2, ..., of NER in conll2003 (eng.train,
-        eng.testa), of SQuAD in squad (train-v1.1.json, dev-v1.1.json, or of 2.0), of SWAG in swag (train.csv, val.csv).
+        eng.testa), of SQuAD in squad (train-v1.1.json, dev-v1.1.json, or of 2.0), of SWAG in swag (train.csv, val.csv);
+        for attention and probing whatever `osbert analyse` reads: text, trees (.conllu), chunks, coreference.
     out
-        The folder for all runs, results.json and table.txt; of figure5 and families report.html, too.
+        The folder for all runs, results.json and table.txt; except for tables report.html, too.
     corpus
         A folder that `osbert corpus build` made, to pretrain on where no model is given; your own will do.
     model
-        For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before, by its folder or its name.
+        The model, by its folder or its name: for table1 to 4 and 7 to fine-tune, be it fine-tuned before; for attention
+        and probing to measure.
     recipe
         The recipe that all rows share; of families each has its own (--recipes).
     """
     from osbert.runs.reproduce.request import TableRequest
 
     plan = TableRequest(
-        name=table,
-        data=data,
-        out=out,
-        corpus=corpus,
-        model=model,
-        recipe=recipe,
-        scale=scale or TableScale(),
-        settings=settings,
-        opening=opening,
-    ).plan()
+        name=table, data=data, out=out, corpus=corpus, model=model, recipe=recipe, scale=scale or TableScale(),
+        settings=settings, opening=opening,
+    ).plan()  # fmt: skip
     with claim(out), sigterm_as_exit():
         plan.run(watch=watching(print_event))
         print(write_report(plan), end="")
     return {"folder": out, "results": read_json(out / "results.json")}
 
 
-def write_report(plan: TablePlan | ProbingPlan) -> str:
-    """Write what a table, a figure or a comparison of families has found; return it as text, which probes have."""
+def write_report(plan: TablePlan | AnalysisPlan) -> str:
+    """Write what a table, a figure or a comparison of families has found; return it as text. Analyses have written."""
     from osbert.runs.reproduce.families import write_families_report
     from osbert.runs.reproduce.figure import write_figure_report
     from osbert.runs.reproduce.plan import TablePlan

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from osbert.data.example import Booleans
 from osbert.data.pack import Packer, shares
 from osbert.data.ragged import Places
-from osbert.data.sentences import Sentences
+from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
 from osbert.text.document import UNNUMBERED, Documents
 
@@ -33,6 +34,25 @@ def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> 
     inner = lasts - firsts - 1
     middles = firsts + 1 + (rng.random(len(sentences)) * inner).astype(np.int64)
     return aims, middles, lasts
+
+
+def consecutive(
+    documents: Documents, packer: Packer, rng: np.random.Generator
+) -> tuple[Documents, tuple[Places, Places, Places]]:
+    """Return the documents that have text, and where A starts, where it ends and B starts, and where B ends, (E,) each.
+
+    Pairs walk through each document in turn. A sentence that stands alone (a last one, or one past a short aim) is
+    parted within, at a word where it can be; a lone piece cannot be parted, and its B is empty.
+    """
+    sentences = sentences_of(documents, packer)
+    _, middles, lasts = gathered(sentences, packer, rng)
+    firsts = walk(lasts)
+    bounds = sentences.bounds
+    starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
+    for place in np.flatnonzero(parted == ends).tolist():
+        parted[place] = starts[place] + _cut(sentences.documents.words[starts[place] : ends[place]], rng)
+    parted = np.where(parted > starts, parted, ends)
+    return sentences.documents, (starts, parted, ends)
 
 
 class Elsewhere:
@@ -87,3 +107,11 @@ def pairs(
         truncated=surplus.sum(axis=1),
         labels=labels,
     )
+
+
+def _cut(words: Booleans, rng: np.random.Generator) -> int:
+    """Return where a text (n,) is parted: a random word start, or any piece where there is none; 0 for a lone piece."""
+    places = 1 + np.flatnonzero(words[1:])
+    if not len(places):
+        places = np.arange(1, len(words))
+    return int(rng.choice(places)) if len(places) else 0

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from osbert.data.example import Example
+from osbert.data.modes import Prediction, source_of, with_mask
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
@@ -63,18 +64,23 @@ class TextWriter:
             return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
         head = engine.pieces
         writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
-        if writer is None:
+        if head is None or writer is None:
             raise UserError(
-                "The model does not write texts: that needs one that was pretrained left to right, with its language "
-                'head (objectives = ["left_to_right"], or a GPT-2 folder), or a run of osbert finetune generate.',
+                "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
+                'with its language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder), or a run '
+                "of osbert finetune generate.",
                 code="unsupported-model",
             )
-        length = engine.learner.backbone.architecture.length
-        if writer.options.most >= length - len(engine.tokenizer.form.before):
+        length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
+        if writer.options.most >= length - len(form.before) - (len(form.between) if head.writes else 0):
             raise UserError(
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
+        if head.writes:
+            packer = Packer(tokenizer=engine.tokenizer, length=length)
+            prompt = _unified_sources(head.writes, packer, most=writer.options.most)
+            return cls(writer=writer, prompt=prompt, goes_on=False)
         return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
 
     def unread(self, *texts: str) -> int:
@@ -134,14 +140,29 @@ def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
     return prompt
 
 
+def _unified_sources(writes: Prediction, packer: Packer, *, most: int) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as a unified model's source, with the [MASK] behind it where one is read there."""
+
+    def prompt(texts: Sequence[str]) -> Example:
+        source = source_of(packer.tokenizer.encode(_single(texts)), packer, most=most)
+        return source if writes == "shifted" else with_mask(source, packer)
+
+    return prompt
+
+
+def _single(texts: Sequence[str]) -> str:
+    """Return the one text of a sample. Raises UserError where there are more."""
+    if len(texts) != 1:
+        raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
+    return texts[0]
+
+
 def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]], Example]:
     """Return what lays out a text as a sequence without an end; of a long one the last pieces, of `length` tokens."""
     form = tokenizer.form
 
     def prompt(texts: Sequence[str]) -> Example:
-        if len(texts) != 1:
-            raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
-        (text,) = texts
+        text = _single(texts)
         before = form.before or (() if text else form.between[:1])
         ids = tokenizer.encode(text)
         kept = ids[max(len(ids) - (length - len(before)), 0) :]

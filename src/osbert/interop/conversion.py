@@ -86,7 +86,7 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
     heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
-    learner = Learner(source.backbone, heads | pretraining_heads(source.backbone, tensors)).eval()
+    learner = Learner(source.backbone, heads | pretraining_heads(source.backbone, tensors, writes=source.writes)).eval()
     filled = fill_heads(tensors, learner)
     if own:
         Report(rows=tuple(filled)).require_complete(where)

@@ -10,18 +10,19 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from osbert import components
+from osbert.data.modes import Prediction
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
-from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
+from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, named
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
@@ -186,9 +187,20 @@ class Folder:
             self._filled(heads).require_complete(str(self))
             return heads
         with DRAWING, torch.random.fork_rng(devices=[]):
-            heads = pretraining_heads(self.backbone, self.tensors)
+            heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
+
+    @property
+    def writes(self) -> Prediction | None:
+        """Return how the head of the pretraining writes, None where it does not."""
+        value = self.config.get(WRITES)
+        if value not in (None, *get_args(Prediction)):
+            raise UserError(
+                f"{self}: {WRITES} is {value!r} in config.json; it must be one of {get_args(Prediction)}.",
+                code="unsupported-model",
+            )
+        return value
 
     @property
     def companions(self) -> tuple[str, ...]:
@@ -256,11 +268,13 @@ class Folder:
         return Report(rows=tuple(fill_heads(self.tensors, Learner(self.backbone, heads))))
 
 
-def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict[str, Head]:
-    """Return fresh heads of the objectives that there are tensors for, by name."""
+def pretraining_heads(
+    backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Prediction | None = None
+) -> dict[str, Head]:
+    """Return fresh heads of the objectives that there are tensors for, by name; `writes` as for MaskedLanguageHead."""
     heads: dict[str, Head] = {}
     if all(one in tensors for one in names.head_names("mlm", backbone.architecture).values()):
-        heads["mlm"] = MaskedLanguageHead(backbone)
+        heads["mlm"] = MaskedLanguageHead(backbone, writes=writes)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
     if any(one in tensors for one in names.HEADS["order"].values()):

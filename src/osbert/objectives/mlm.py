@@ -106,11 +106,15 @@ class MaskedLanguage(Objective):
 
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
         """Return the positions to predict (M,) and how many each example has; each then draws what it shows."""
-        counts = quotas(examples.lengths, rate=self.rate, limit=self.limit)
+        counts = self._quotas(examples)
         if self.unit == "pieces":
             return choose(examples, counts, noise)
         shares = self.ngrams if self.unit == "ngrams" else (1.0,)
         return choose_words(examples, counts, noise, shares=shares)
+
+    def _quotas(self, examples: Examples) -> Places:
+        """Return how many positions of each example to choose (B,)."""
+        return quotas(examples.lengths, rate=self.rate, limit=self.limit)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield why the first bias cannot be set, where the head has none."""

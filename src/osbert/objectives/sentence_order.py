@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from osbert.data.example import Booleans
 from osbert.data.pack import Packer
-from osbert.data.pairs import gathered, pairs, sentences_of
-from osbert.data.sentences import walk
+from osbert.data.pairs import consecutive, pairs
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
 from osbert.text.document import Document, Documents
@@ -44,19 +42,9 @@ class SentenceOrder(Objective):
             raise ValueError(f"swapped is a share between 0 and 1, not {self.swapped}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return pairs that walk through each document in turn, gathered and parted as those of next sentences.
-
-        A sentence that stands alone (a last one, or one past a short aim) is parted within, at a word where it can be;
-        a lone piece has no order and is left out.
-        """
-        sentences = sentences_of(Documents.of(documents), packer)
-        _, middles, lasts = gathered(sentences, packer, rng)
-        firsts = walk(lasts)
-        bounds = sentences.bounds
-        starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
-        for place in np.flatnonzero(parted == ends).tolist():
-            parted[place] = starts[place] + _cut(sentences.documents.words[starts[place] : ends[place]], rng)
-        paired = np.flatnonzero(parted > starts)
+        """Return pairs of consecutive texts of one document (`data.pairs.consecutive`); a lone piece has no order."""
+        joined, (starts, parted, ends) = consecutive(Documents.of(documents), packer, rng)
+        paired = np.flatnonzero(parted < ends)
         starts, parted, ends = starts[paired], parted[paired], ends[paired]
         swap = rng.random(len(paired)) < self.swapped
         texts = (
@@ -65,18 +53,10 @@ class SentenceOrder(Objective):
             np.where(swap, starts, parted),
             np.where(swap, parted, ends),
         )
-        return pairs(sentences.documents, texts, packer, rng, {self.name: np.where(swap, SWAPPED, KEPT)})
+        return pairs(joined, texts, packer, rng, {self.name: np.where(swap, SWAPPED, KEPT)})
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, target=self.name, form="order")
-
-
-def _cut(words: Booleans, rng: np.random.Generator) -> int:
-    """Return where a text (n,) is parted: a random word start, or any piece where there is none; 0 for a lone piece."""
-    places = 1 + np.flatnonzero(words[1:])
-    if not len(places):
-        places = np.arange(1, len(words))
-    return int(rng.choice(places)) if len(places) else 0

@@ -10,6 +10,7 @@ import torch
 
 from osbert.analysis.kinds.contract import PlacedTree, TextPass, TokenMarks
 from osbert.analysis.kinds.structure import LEAST, LINE, Structure
+from osbert.analysis.probing import CONTROL, EMBEDDINGS, UNIFORM
 from osbert.models.architecture import Architecture
 from osbert.reading.trees import Tree
 
@@ -32,7 +33,12 @@ def added(analysis: Structure, number: int) -> None:
             above[word + 1, up] = 1
             up = heads[up]
     tree = Tree(
-        words=("w",) * 6, heads=tuple(heads), relations=("x",) * 6, tags=("X",) * 5 + ("PUNCT",), path=Path("x"), line=1
+        words=tuple(f"w{rng.integers(9)}" for _ in range(6)),
+        heads=tuple(heads),
+        relations=("x",) * 6,
+        tags=("X",) * 5 + ("PUNCT",),
+        path=Path("x"),
+        line=1,
     )
     noise = torch.from_numpy(rng.normal(size=(8, 8))).float()
     tokens = np.eye(8, dtype=np.float32)[1:7]
@@ -44,10 +50,16 @@ def test_states_that_are_a_tree_give_its_arcs_and_noise_does_not() -> None:
     analysis = Structure(SIZES, seed=0)
     for number in range(2 * LEAST):
         added(analysis, number)
-    figures = {(one.name, one.where["layer"]): one for one in analysis.figures()}
+    figures = {(one.name, one.where.get("layer")): one for one in analysis.figures()}
     assert figures["tree_arcs", 1].value == 1 and figures["tree_arcs", 1].n == 4 * LEAST
     assert figures["tree_arcs", 0].value < 0.6 and figures["tree_arcs", 1].baselines[LINE] < 0.6
     assert figures["tree_order", 1].value > 0.9 > 0.6 > figures["tree_order", 0].value
+    control = figures["tree_arcs", 1].baselines[CONTROL]
+    assert control < 0.8 and figures["tree_arcs_selectivity", 1].value == pytest.approx(1 - control)
+    code = figures["tree_arcs_bits", 1]
+    assert code.value < code.baselines[EMBEDDINGS] and code.value < code.baselines[CONTROL]
+    assert code.baselines[UNIFORM] == pytest.approx(np.log2(5)) and code.n == 15 * LEAST
+    assert figures["tree_arcs_centre", None].value > 0.55 and figures["tree_arcs_expected_layer", None].value == 1
     page = analysis.section([*figures.values()]).html()
     assert "From layer 1 a linear map finds 100.0%" in page
 

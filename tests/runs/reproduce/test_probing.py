@@ -10,7 +10,7 @@ import pytest
 
 from osbert.analysis.figures import Figure
 from osbert.runs.analyse.run import ModelAnalysis
-from osbert.runs.reproduce import probing
+from osbert.runs.reproduce import analysed, probing
 from osbert.runs.reproduce.request import TableRequest
 from osbert.runs.reproduce.scale import TableScale
 from refusals import refusal
@@ -32,18 +32,20 @@ def figures(name: str, centre: float, accuracies: list[float]) -> list[Figure]:
 
 def test_the_order_of_layers_is_beside_that_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"tags": figures("tags", 1.0, [0.5, 0.9, 0.8]), "arcs": figures("arcs", 2.0, [0.3, 0.4, 0.7]), "heads": []}
+    found["structure"] = figures("tree_arcs", 2.0, [0.2, 0.6])
 
     def analyse(model: Path, *, out: Path, **_: object) -> ModelAnalysis:
         return ModelAnalysis(folder=out, figures=found, notes=["two trees of 9 read"])
 
-    monkeypatch.setattr(probing, "analyse", analyse)
+    monkeypatch.setattr(analysed, "analyse", analyse)
     plan = TableRequest(name="probing", data=tmp_path, out=tmp_path / "out", model=tmp_path / "m", recipe="cpu").plan()
     plan.out.mkdir()
     plan.run()
     assert isinstance(plan, probing.ProbingPlan)
     lines = plan.text.splitlines()
     [row] = [line.split() for line in lines if line.startswith("relations")]
-    assert row == ["relations", "30.0%", "70.0%", "2", "10.0%", "20.0%", "2.00", "1.00", "50"]
+    assert row == ["relations", "30.0%", "70.0%", "2", "10.0%", "20.0%", "-", "2.00", "1.00", "50"]
+    assert any(line.startswith("trees") and "60.0%" in line for line in lines)
     assert any("centre of gravity" in line and "is as in the paper" in line for line in lines)
     assert any("expected layer the order here is not as in the paper: relations, part" in line for line in lines)
     written = json.loads((tmp_path / "out" / "results.json").read_text())

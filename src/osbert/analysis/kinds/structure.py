@@ -3,12 +3,15 @@
 Hewitt and Manning 2019: from the probe's distances the minimum spanning tree over words that are no punctuation has so
 many of the tree's arcs (UUAS), and distances are ordered as those of the tree are (Spearman's correlation: a mean over
 words, then over the sentences of each length, then over the lengths from 5 to 50). Punctuation is by the universal tag.
+
+Beside each layer stands a control task: trees that depend on the words' types alone, which a probe can only learn by
+heart. The codelength is that of all distances, and a mix of layers is trained with its probe.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,13 +19,16 @@ from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.kinds.contract import Analysis, PlacedTree, TextPass
-from osbert.analysis.probing import EMBEDDINGS, RANDOM, ROOM, word_states
+from osbert.analysis.probe import expected_layer
+from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM, word_states
 from osbert.analysis.structure import (
     MeasuredTree,
     Squares,
     StructuralProbe,
+    control_heads,
     rank_correlation,
     right_arcs,
+    tree_codelength,
     tree_distances,
 )
 from osbert.evaluation.bootstrap import wilson_interval
@@ -39,22 +45,46 @@ LENGTHS = range(5, 51)
 """The lengths of sentences whose distances are compared; longer ones are not read at all."""
 LEAST = 50
 """Fewer trees than this to train on or to score give no figure."""
+MIXED = 400
+"""Most trees that a mix of layers is trained on: each of its steps reads all layers."""
 LINE = "each word and the next"
 
 
 @dataclass(frozen=True)
 class _KeptTree:
-    """A tree with the states (L + 2, W, D) of its words."""
+    """A sentence with the states (L + 2, W, D) of its words, and a tree of them: that of the data, or a control."""
 
     placed: PlacedTree
     states: NDArray[np.float16]
+    heads: Sequence[int]
+    distances: Squares
 
     @property
-    def heads(self) -> Sequence[int]:
-        return self.placed.tree.heads
+    def counted(self) -> list[bool]:
+        return _counted(self.placed)
 
-    def measured(self, layer: int) -> MeasuredTree:
-        return MeasuredTree(self.states[layer], tree_distances(self.heads))
+    def control(self, seed: int) -> _KeptTree:
+        heads = control_heads(self.placed.tree.words, self.counted, seed)
+        return replace(self, heads=heads, distances=tree_distances(heads))
+
+    def measured(self, place: int | slice) -> MeasuredTree:
+        return MeasuredTree(self.states[place], self.distances)
+
+
+@dataclass(frozen=True)
+class _TreeScores:
+    """How many arcs are right, of how many, and the mean correlation."""
+
+    right: int
+    count: int
+    correlation: float
+
+    @property
+    def share(self) -> float:
+        return self.right / self.count
+
+
+Parts = Mapping[str, Sequence[_KeptTree]]
 
 
 class Structure(Analysis):
@@ -83,48 +113,103 @@ class Structure(Analysis):
         self.seen[part] += 1
         place = len(kept) if len(kept) < self.most[part] else int(self.rng.integers(self.seen[part]))
         if place < self.most[part]:
-            kept[place : place + 1] = [_KeptTree(placed, word_states(text, placed.tokens))]
+            states, heads = word_states(text, placed.tokens), placed.tree.heads
+            kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
     def figures(self) -> list[Figure]:
-        """Return the arcs and the correlation of each layer's probe; nothing of too few trees."""
+        """Return the arcs, the correlation and the code of each layer, and where a mix looks; none of too few trees."""
         if min(map(len, self.trees.values())) < LEAST:
             return []
-        found = [self._scores(layer) for layer in range(self.sizes.layers + 2)]
-        line = _scored(self.trees["score"], [_line(len(tree.heads)) for tree in self.trees["score"]])
+        order = np.random.default_rng([self.seed, 7]).permutation(len(self.trees["select"]))
+        self.trees["select"] = [self.trees["select"][place] for place in order]  # they came by their lengths
+        control = {part: [tree.control(self.seed) for tree in trees] for part, trees in self.trees.items()}
+        if not sum(_arcs(tree) for trees in (self.trees["score"], control["score"]) for tree in trees):
+            return []
+        found = [self._scores(self.trees, layer) for layer in range(self.sizes.layers + 2)]
+        learnt = [self._scores(control, layer) for layer in range(self.sizes.layers + 1)]
+        scored = self.trees["score"]
+        line = _scored(scored, [_line(len(tree.heads)) for tree in scored])
         figures = []
-        for layer, (arcs, count, correlation) in enumerate(found[:-1]):
-            one = Figure(
+        for layer, (one, other) in enumerate(zip(found[:-1], learnt, strict=True)):
+            arcs = Figure(
                 name="tree_arcs",
                 where={"layer": layer},
-                value=arcs / count,
-                n=count,
+                value=one.share,
+                n=one.count,
                 unit="arcs",
-                interval=wilson_interval(arcs, count),
+                interval=wilson_interval(one.right, one.count),
                 baselines={
-                    LINE: line[0] / count,
-                    EMBEDDINGS: found[0][0] / count,
-                    RANDOM: found[-1][0] / count,
+                    LINE: line.share,
+                    EMBEDDINGS: found[0].share,
+                    RANDOM: found[-1].share,
+                    CONTROL: other.share,
                 },
                 data=self.reads,
                 seed=self.seed,
             )
-            order = replace(
-                one,
+            selectivity = replace(
+                arcs,
+                name="tree_arcs_selectivity",
+                value=one.share - other.share,
+                interval=None,
+                baselines={EMBEDDINGS: found[0].share - learnt[0].share},
+            )
+            ordered = replace(
+                arcs,
                 name="tree_order",
-                value=correlation,
-                n=len(self.trees["score"]),
+                value=one.correlation,
+                n=len(scored),
                 unit="trees",
                 interval=None,
-                baselines={LINE: line[2], EMBEDDINGS: found[0][2], RANDOM: found[-1][2]},
+                baselines={LINE: line.correlation, EMBEDDINGS: found[0].correlation, RANDOM: found[-1].correlation},
             )
-            figures += [one, order] if math.isfinite(correlation) else [one]
-        return figures
+            figures += [arcs, selectivity, *([ordered] if math.isfinite(ordered.value) else [])]
+        return [*figures, *self._codes(control), *self._mixes(figures[0])]
 
-    def _scores(self, layer: int) -> tuple[int, int, float]:
-        """Return how many arcs a layer's probe finds, of how many, and the mean correlation; the last is the random."""
-        probe = StructuralProbe([tree.measured(layer) for tree in self.trees["select"]], seed=self.seed)
-        scored = self.trees["score"]
-        return _scored(scored, [probe.distances(tree.states[layer]) for tree in scored])
+    def _scores(self, trees: Parts, place: int | slice) -> _TreeScores:
+        """Return the scores of a probe of a layer, the last of which is the random encoder's, or of a mix of some."""
+        probe = StructuralProbe([tree.measured(place) for tree in trees["select"]], seed=self.seed)
+        return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]])
+
+    def _codes(self, control: Parts) -> Iterator[Figure]:
+        """Yield the bits of a distance by the online code of the training trees, in each layer."""
+
+        def bits(trees: Parts, layer: int) -> tuple[float, float, int]:
+            return tree_codelength([tree.measured(layer) for tree in trees["select"]], seed=self.seed)
+
+        found = [bits(self.trees, layer) for layer in range(self.sizes.layers + 2)]
+        for layer, (own, even, count) in enumerate(found[:-1]):
+            yield Figure(
+                name="tree_arcs_bits",
+                where={"layer": layer},
+                value=own / count,
+                n=count,
+                unit="distances",
+                baselines={
+                    UNIFORM: even / count,
+                    EMBEDDINGS: found[0][0] / count,
+                    RANDOM: found[-1][0] / count,
+                    CONTROL: bits(control, layer)[0] / count,
+                },
+                data=self.reads,
+                seed=self.seed,
+            )
+
+    def _mixes(self, common: Figure) -> Iterator[Figure]:
+        """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
+        layers = self.sizes.layers + 1
+        some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
+        probe = StructuralProbe([tree.measured(slice(layers)) for tree in some["select"]], seed=self.seed)
+        centre = replace(common, where={}, interval=None, unit="trees", n=len(some["select"]))
+        yield replace(
+            centre,
+            name="tree_arcs_centre",
+            value=float(np.arange(layers) @ probe.shares),
+            baselines={"even": (layers - 1) / 2},
+        )
+        scores = np.array([self._scores(some, slice(upper)).share for upper in range(1, layers + 1)])
+        if math.isfinite(expected := expected_layer(scores)):
+            yield replace(centre, name="tree_arcs_expected_layer", value=expected, baselines={})
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
@@ -135,7 +220,8 @@ class Structure(Analysis):
         plain = (
             f"From layer {best.where['layer']} a linear map finds {best.value:.1%} of {best.n:,} arcs ({low:.1%} to "
             f"{high:.1%}). The embeddings give {best.baselines[EMBEDDINGS]:.1%}, an encoder with fresh weights "
-            f"{best.baselines[RANDOM]:.1%}, and joining each word with the next {best.baselines[LINE]:.1%}."
+            f"{best.baselines[RANDOM]:.1%}, and joining each word with the next {best.baselines[LINE]:.1%}. Of trees "
+            f"by the words' types alone it finds {best.baselines[CONTROL]:.1%}."
         )
         caution = (
             "The map is trained on trees. That such a map exists does not say that the model computes with trees. "
@@ -153,21 +239,29 @@ class Structure(Analysis):
             warning = "The mean is over the lengths from 5 to 50 words: a rare length counts as much as a frequent one."
             title = "Order of distances (Spearman), by layer"
             plots.append(explained(_plot(order, title, percent=False), plain=said, caution=warning))
+        plots.append(_code(figures))
         return Section(heading="Whether trees lie in the states", parts=plots)
 
 
-def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> tuple[int, int, float]:
-    """Return how many arcs distances of the words of trees give, of how many, and their mean rank correlation."""
+def _counted(placed: PlacedTree) -> list[bool]:
+    return [tag != "PUNCT" for tag in placed.tree.tags]
+
+
+def _arcs(tree: _KeptTree) -> int:
+    return right_arcs(tree.distances, tree.heads, tree.counted)[1]
+
+
+def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeScores:
+    """Return the scores of squared distances of the words of trees."""
     arcs = count = 0
     by_length: dict[int, list[float]] = {}
     for tree, found in zip(trees, distances, strict=True):
-        right, there = right_arcs(found, tree.heads, [tag != "PUNCT" for tag in tree.placed.tree.tags])
+        right, there = right_arcs(found, tree.heads, tree.counted)
         arcs, count = arcs + right, count + there
         if len(tree.heads) in LENGTHS:
-            correlation = rank_correlation(found, tree_distances(tree.heads))
-            by_length.setdefault(len(tree.heads), []).append(correlation)
+            by_length.setdefault(len(tree.heads), []).append(rank_correlation(found, tree.distances))
     means = [float(np.nanmean(each)) for each in by_length.values() if np.isfinite(each).any()]
-    return arcs, count, float(np.mean(means)) if means else float("nan")
+    return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
 
 
 def _line(words: int) -> Squares:
@@ -175,12 +269,39 @@ def _line(words: int) -> Squares:
 
 
 def _plot(figures: Sequence[Figure], title: str, *, percent: bool) -> str:
-    points = [(float(one.where["layer"]), one.value) for one in figures]
     marks = [Mark(value=figures[0].baselines[name], label=name) for name in (LINE, RANDOM)]
     return line_plot(
-        [Series(name="structural probe", points=points)],
+        _curves(figures),
         marks=marks,
         title=title,
         percent=percent,
         across="layer (0: embeddings)",
     )
+
+
+def _curves(figures: Sequence[Figure]) -> list[Series]:
+    """Return the curve of a figure by layer, and that of its control task, where it has one."""
+    points = [(float(one.where["layer"]), one.value) for one in figures]
+    learnt = [(float(one.where["layer"]), one.baselines[CONTROL]) for one in figures if CONTROL in one.baselines]
+    control = [Series(name=CONTROL, points=learnt, color=1)] if learnt else []
+    return [Series(name="structural probe", points=points), *control]
+
+
+def _code(figures: Sequence[Figure]) -> str:
+    """Return the bits of a distance by layer, and in words where a mix of layers looks."""
+    coded = named(figures, "tree_arcs_bits")
+    [centre] = named(figures, "tree_arcs_centre")
+    best = min(coded, key=lambda one: one.value)
+    plain = (
+        f"A distance takes {best.value:.2f} bits from layer {best.where['layer']}, {best.baselines[EMBEDDINGS]:.2f} "
+        f"from the embeddings and {best.baselines[UNIFORM]:.2f} without a model. The centre of gravity of a mix of all "
+        f"layers is layer {centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
+    )
+    caution = "The distances of one sentence follow from each other; the code counts each of them as if it stood alone."
+    plot = line_plot(
+        _curves(coded),
+        marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],
+        title="Bits of a distance by the online code",
+        across="layer (0: embeddings)",
+    )
+    return explained(plot, plain=plain, caution=caution)

@@ -28,6 +28,9 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
 
+WRITES = "osbert_writes"
+"""A config field of our own, where there is a head that has learnt to write from a source: how (data/modes.py)."""
+
 UNKNOWN = "unknown"
 """What is said of a tensor that no part of the model is read from."""
 
@@ -294,6 +297,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         if head.form == "sequence":
             problem = names.PROBLEMS.get(head.values)
             fields |= {"problem_type": problem} if problem else names.RELEVANCE
+    if writes := getattr(heads.get("mlm"), "writes", None):
+        fields[WRITES] = writes
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share
     if labels:

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
+from osbert.data.modes import TARGET
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
-from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedStepDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.pooling import pooled
@@ -146,13 +147,16 @@ class Transformer(Backbone):
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
         """Return what writes texts where no state depends on a later token, and keys not on a distance.
 
-        A head of the form text has prompts with an order, so that its model need not look left by itself.
+        A model that has learnt to write from a source reads it as a prompt whose tokens see each other. A head of the
+        form text has prompts with an order, so that its model need not look left by itself.
         """
         if not isinstance(head, MaskedLanguageHead) or self.embeddings.distances or self.recurrent is not None:
             return None
-        if not self.architecture.causal and head.form != "text":
-            return None
-        return LeftToRightDecoder(self, head)
+        if head.writes == "masked":
+            return MaskedStepDecoder(self, head, segment=TARGET)
+        if head.writes == "shifted":
+            return LeftToRightDecoder(self, head, segment=TARGET)
+        return LeftToRightDecoder(self, head) if self.architecture.causal or head.form == "text" else None
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""

@@ -31,22 +31,27 @@ class KeyValueCache:
             kept[layer] = rectangle.index_copy_(0, places, given).unflatten(0, (-1, self.room))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
-        """Keep each row's new key and value (rows, H, K), and return what its `query` (rows, H, K) takes from all.
+        """Keep each row's Q new keys and values (rows, Q, H, K), and return what `query` (rows, Q, H, K) takes of all.
 
-        `added` (rows or 1, H or 1, 1, used + 1): to the scaled scores, -inf where a key is not seen; None for nothing.
+        `added` (rows or 1, H or 1, Q, used + Q): to the scaled scores, -inf where a key is not seen; None for nothing.
         """
         keys, values = self.keys[layer], self.values[layer]
+        end = self.used + query.shape[1]
         if self.even:
-            keys[:, self.used], values[:, self.used] = key, value
+            keys[:, self.used : end], values[:, self.used : end] = key, value
         else:
-            rows = torch.arange(len(self.lengths), device=key.device)
-            keys[rows, self.lengths], values[rows, self.lengths] = key, value
-        keys, values = keys[:, : self.used + 1].transpose(1, 2), values[:, : self.used + 1].transpose(1, 2)
-        mixed = functional.scaled_dot_product_attention(query.unsqueeze(2), keys, values, attn_mask=added)
-        return mixed.squeeze(2)
+            rows, columns = torch.arange(len(self.lengths), device=key.device)[:, None], self.columns(query.shape[1])
+            keys[rows, columns], values[rows, columns] = key, value
+        keys, values = keys[:, :end].transpose(1, 2), values[:, :end].transpose(1, 2)  # (rows, H, T, K)
+        mixed = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, attn_mask=added)
+        return mixed.transpose(1, 2)
+
+    def columns(self, count: int) -> Tensor:
+        """Return where each row's next `count` tokens go, (rows, count)."""
+        return self.lengths[:, None] + torch.arange(count, device=self.lengths.device)
 
     def advance(self) -> None:
-        """Count the tokens that all layers have kept."""
+        """Count the first token of the last step as kept; those behind it are written over by the next step."""
         self.lengths = self.lengths + 1
         self.used += 1
 

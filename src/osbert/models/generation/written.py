@@ -13,7 +13,7 @@ class Generation:
     `text`: what was written; where a space belongs between it and the given text, it begins with one. `pieces`: how
     many it is made of. `log_probability`: of them all, and of the end if it was written, in nats. `ended`: "end", the
     model ended the text; "most": it wrote as many pieces as it was allowed to. `truncated`: pieces of the given text
-    that were not read.
+    that were not read: of its beginning where the model goes on with it, else of its end.
     """
 
     text: str

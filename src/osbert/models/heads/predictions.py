@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch, BatchTarget
+from osbert.data.modes import Prediction
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
@@ -27,6 +28,7 @@ class MaskedLanguageHead(Head):
     Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
     product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1);
     with a table of the head's own in place of the piece embeddings where they say `tied = false`.
+    `writes`: where it predicts the next piece of a text that it writes from a source; None where it has not learnt to.
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
@@ -34,11 +36,12 @@ class MaskedLanguageHead(Head):
     sparse = True
     bias: Tensor
 
-    def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
+    def __init__(self, backbone: Backbone, *, target: str = "mlm", writes: Prediction | None = None) -> None:
         """Stand on `backbone`, as a rule sharing its piece embeddings; learn from the batch's targets `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
+        self.writes = writes
         if backbone.embedding is None:
             raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.reproduce import tables
+from osbert.runs.reproduce.analysed import AnalysisPlan
+from osbert.runs.reproduce.attention import AttentionPlan
 from osbert.runs.reproduce.choices import at_steps, chosen
 from osbert.runs.reproduce.encoders import choose
 from osbert.runs.reproduce.plan import TablePlan
-from osbert.runs.reproduce.probing import NAME, ProbingPlan
+from osbert.runs.reproduce.probing import ProbingPlan
 from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.runs.reproduce.settings import split_settings, table_schemas
+
+MEASURED: Mapping[str, type[AnalysisPlan]] = {"attention": AttentionPlan, "probing": ProbingPlan}
+"""The reproductions that measure a model that is there, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +37,11 @@ class TableRequest:
     """The words of the command line with settings of pretraining and fine-tuning."""
     opening: Opening = CAREFUL
 
-    def plan(self) -> TablePlan | ProbingPlan:
+    def plan(self) -> TablePlan | AnalysisPlan:
         """Return the plan. Raises UserError at options and settings that there are not, or that contradict."""
         self.scale.check()
-        if self.name == NAME:
-            return self._probing()
+        if measured := MEASURED.get(self.name):
+            return self._measuring(measured)
         table = chosen(tables.read_table(self.name), self.scale, self.recipe)
         schemas = table_schemas(table, self.recipe, self.settings, self.opening)
         pretraining, finetuning = split_settings(self.settings, schemas)
@@ -55,13 +60,13 @@ class TableRequest:
             opening=self.opening,
         )
 
-    def _probing(self) -> ProbingPlan:
-        """Return the plan of probes, which train themselves alone. Raises UserError at options of other tables."""
+    def _measuring(self, plan: type[AnalysisPlan]) -> AnalysisPlan:
+        """Return the plan of an analysis. Raises UserError at options of tables that train models."""
         if self.settings or self.corpus or self.scale != TableScale() or self.recipe != RECIPE:
             raise UserError(
-                f"{NAME} probes a model that is there: it has --model, --data and --out alone.",
+                f"{self.name} measures a model and trains none: of the options it takes --model, --data and --out.",
                 code="options-exclude-each-other",
             )
         if self.model is None:
-            raise UserError(f"{NAME} probes a model. Give one: --model FOLDER.", code="missing-option")
-        return ProbingPlan(model=self.model, data=self.data, out=self.out, opening=self.opening)
+            raise UserError(f"{self.name} measures a model. Give one: --model FOLDER.", code="missing-option")
+        return plan(model=self.model, data=self.data, out=self.out, opening=self.opening)

@@ -1,0 +1,86 @@
+"""A reproduction that measures a model instead of training one: an analysis of it, set beside what a paper says."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from osbert.errors import UserError
+from osbert.files import refuse_foreign, write_json, write_text
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reports.page import Section, paragraph, write_report
+from osbert.runs.analyse.run import AnalysisProgress, ModelAnalysis, analyse
+from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
+from osbert.runs.contract import Notice, Watch, ignore
+
+PARTS = ("analysis", "results.json", "table.txt", "report.html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperComparison:
+    """What results.json holds, the lines of table.txt, and the sections of report.html."""
+
+    results: Mapping[str, Any]
+    lines: Sequence[str]
+    sections: Sequence[Section]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisPlan(ABC):
+    """One analysis of the model in the folder `model`, and its comparison with a paper."""
+
+    title: ClassVar[str]
+    kinds: ClassVar[Sequence[str]]
+    """The analyses that it takes."""
+    needed: ClassVar[str]
+    """The data without which there is nothing to compare, in words."""
+
+    model: Path
+    data: Path
+    out: Path
+    opening: Opening = CAREFUL
+
+    @abstractmethod
+    def compared(self, found: ModelAnalysis) -> PaperComparison | None:
+        """Return the comparison, None where the analysis has no figure that it takes."""
+
+    def run(self, *, watch: Watch = ignore) -> None:
+        """Analyse what is not yet analysed; write results.json, table.txt and report.html beside the folder `analysis`.
+
+        Raises UserError if the data holds nothing to compare.
+        """
+        refuse_foreign(self.out, "a reproduced table", PARTS)
+        request = AnalysisRequest(analysis=AnalysisOptions(only=",".join(self.kinds)), opening=self.opening)
+        found = analyse(self.model, data=self.data, out=self.out / "analysis", request=request, watch=_tenths(watch))
+        comparison = self.compared(found)
+        if comparison is None:
+            raise UserError(f"{self.data} holds too little for {self.needed}.", code="no-data")
+        write_json(self.out / "results.json", {"model": self.model.name, "notes": [*found.notes], **comparison.results})
+        lines = [self.title, "", *comparison.lines, "", *found.notes]
+        write_text(self.out / "table.txt", "\n".join(lines) + "\n")
+        read = Section(heading="What was read", parts=[paragraph(note) for note in found.notes])
+        lead = f"{self.model.name}. All figures, with their intervals, are in analysis/report.html."
+        write_report(self.out / "report.html", self.title, [*comparison.sections, read], lead=lead)
+
+    @property
+    def text(self) -> str:
+        """Return the table, once it is written."""
+        return (self.out / "table.txt").read_text("utf-8")
+
+
+def _tenths(watch: Watch) -> Watch:
+    """Return a watch that says every tenth of an analysis's progress in a line, and passes on all other events."""
+    said = -1
+
+    def note(event: object) -> None:
+        nonlocal said
+        if not isinstance(event, AnalysisProgress):
+            watch(event)
+        elif (tenth := 10 * event.done // max(1, event.count)) > said:
+            said = tenth
+            watch(Notice(f"{event.done:,} of {event.count:,} tokens read"))
+
+    return note

@@ -1,0 +1,69 @@
+"""The documentation site has a place for every page, and its reference comes of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from osbert import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE = ("index", "index.zh", "contributing", "changelog")
+"""Pages that tools/site.py makes of files above docs/."""
+
+
+def navigation() -> list[str]:
+    """Return the pages of docs/ that mkdocs.yml gives a place; its tags are mkdocs' own, so it is read as text."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    return [name for name in re.findall(r": ([\w./-]+)\.md$", nav, re.MULTILINE) if not name.startswith("reference/")]
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "tools" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    without = sorted(pages - {*navigation()})
+    assert not without, f"add {', '.join(f'docs/{name}.md' for name in without)} to the nav of mkdocs.yml"
+
+
+def test_the_navigation_leads_to_pages_once() -> None:
+    found = navigation()
+    assert len(found) == len({*found})
+    assert {name for name in found if not (ROOT / "docs" / f"{name}.md").is_file()} == {*MADE}
+
+
+def test_every_verb_has_a_page_with_its_options(reference: ModuleType) -> None:
+    verbs = [*reference.every_verb()]
+    assert {words[0] for words in verbs} == {*cli.VERBS, *cli.GROUPS}
+    page = reference.verb_page(("tokenizer", "train"))
+    assert "osbert tokenizer train" in page
+    assert "`--vocabulary` <small>INTEGER, default `30522`</small>" in page
+
+
+def test_the_settings_of_every_recipe_are_described(reference: ModuleType) -> None:
+    page = reference.recipe_settings_page()
+    assert "`learning_rate`" in page
+    for path in (ROOT / "src" / "osbert" / "recipes").glob("*.toml"):
+        assert f"### Recipe {path.stem}\n" in page
+        for table, settings in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            if isinstance(settings, dict):
+                section = page.partition(f"\n## {table}\n")[2].partition("\n## ")[0]
+                assert all(f"`{name}`" in section for name in settings), (path.stem, table)
+
+
+def test_a_help_text_is_escaped_outside_of_code(reference: ModuleType) -> None:
+    assert reference.escaped("a*b, see --out and docs/output.md") == r"a\*b, see `--out` and [output](docs/output.md)"
+    assert reference.escaped("`a*b` <x>") == r"`a*b` \<x>"

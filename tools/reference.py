@@ -1,0 +1,245 @@
+"""Writes the reference pages of the site from the code: Python, verbs, settings, recipes, forms of files."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.resources
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import osbert
+from osbert import cli, components, recipe
+from osbert.commands.recipe_options import schemas_shown
+from osbert.runs.finetune.plan import schemas as task_schemas
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "osbert"
+FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "reading": (
+        "Text and tables",
+        ("inputs", "documents", "encodings", "compression", "wikipedia", "delimited", "parquet", "memory", "trees"),
+    ),
+    "reading/tagged": ("Tagged text", ("files", "rows", "marks")),
+    "reading/file_forms": ("Files that are read whole", ()),
+    "reading/record_forms": ("Records of annotation tools", ()),
+}
+"""Folders whose modules read files: a title, and the modules that read a form; () for all but the contract."""
+
+CLASSES = {
+    "Models": ("inference.engine.Engine", "models.padded.Padded"),
+    "Runs": ("runs.finetune.result.FinetuneRun", "runs.pretrain.pretraining.EncoderRun", "runs.contract.Notice"),
+    "scikit-learn": ("sklearn.TextClassifier", "sklearn.TextRegressor", "sklearn.TextEmbedder"),
+    "Errors": ("errors.UserError",),
+}
+"""What the functions return and raise, and the classes that one makes oneself."""
+
+EMPTY = ("", '""', "[]", "none", "()", "{}")
+"""Defaults that say nothing."""
+OWN = {"Arguments", "Parameters", "Output"}
+"""The groups of a verb's own options; the others are tables of settings."""
+SETTINGS = {"finetune": "task-settings.md"} | dict.fromkeys(("pretrain", "bench", "plan"), "recipe-settings.md")
+"""The pages with the settings of verbs that have too many for their own."""
+NAMES = (
+    "On the command line a setting is an option, `--training.epochs 4`, or `--epochs 4` where only one table has that "
+    "name. In Python it is a keyword: `epochs=4`."
+)
+
+Setting = tuple[str, str, str, str]
+"""Its dotted name, type, default and help text."""
+Pages = dict[str, str]
+
+
+def pages() -> Pages:
+    """Return the text of each generated page by its path on the site."""
+    verbs = {" ".join(words): verb_page(words) for words in every_verb()}
+    found = {f"reference/commands/{name.replace(' ', '-')}.md": text for name, text in verbs.items()}
+    return {
+        "reference/commands/index.md": verb_index(verbs),
+        **found,
+        "reference/python.md": python_page(),
+        "reference/task-settings.md": task_settings_page(),
+        "reference/recipe-settings.md": recipe_settings_page(),
+        "reference/forms.md": forms_page(),
+    }
+
+
+def every_verb() -> Iterator[tuple[str, ...]]:
+    """Yield the words of every verb, in the order of `osbert --help`."""
+    for verb in cli.VERBS:
+        yield (verb,)
+        yield from ((verb, below) for below in cli.SUBVERBS.get(verb, ()))
+    for group, (_, verbs) in cli.GROUPS.items():
+        yield from ((group, verb) for verb in verbs)
+
+
+def about(words: Sequence[str]) -> str:
+    """Return a verb's line in the help."""
+    *group, verb = words
+    if not group:
+        return cli.VERBS[verb]
+    return cli.SUBVERBS[group[0]][verb] if group[0] in cli.SUBVERBS else cli.GROUPS[group[0]][1][verb]
+
+
+def verb_index(verbs: Iterable[str]) -> str:
+    """Return the page that lists the verbs."""
+    rows = [f"| [`{name}`]({name.replace(' ', '-')}.md) | {about(name.split())} |" for name in verbs]
+    opening = "`osbert VERB --help` prints the page of a verb in the terminal."
+    return "\n".join(["# Verbs", "", opening, "", "| verb | what it does |", "|---|---|", *rows, ""])
+
+
+def verb_page(words: tuple[str, ...]) -> str:
+    """Return the page of one verb: its usage, its text and its options by group."""
+    name = " ".join(words)
+    app = cli.application([*words, "--help"])
+    for word in words:
+        app = app[word]
+    arguments = [one for one in app.assemble_argument_collection(parse_docstring=True) if one.show]
+    module = importlib.import_module(f"osbert.commands.{'.'.join(words)}")
+    function = getattr(module, words[-1])
+    lines = [f"# osbert {name}", "", described_text(function), "", "```text", usage(name, arguments), "```", ""]
+    groups: dict[str, list[Any]] = {}
+    for argument in arguments:
+        groups.setdefault(argument.parameter.group[0].name, []).append(argument)
+    settings = {*groups} - OWN if hasattr(function, "settings_schemas") else set()
+    page = SETTINGS.get(name, "")
+    for title, options in groups.items():
+        if not (page and title in settings):
+            lines += [f"## {title}", "", *map(option, options)]
+    if page:
+        tables = [
+            f"[`{title}`](../{page}#{title.replace('.', '')})" for title in groups if title in settings - {"Settings"}
+        ]
+        lines += ["## Settings", "", f"And any of the [settings](../{page}): the tables {', '.join(tables)}.", ""]
+    return "\n".join(lines)
+
+
+def described_text(function: Any) -> str:
+    """Return a verb's docstring up to its parameters."""
+    return re.split(r"\n\s*Parameters\n", function.__doc__ or "")[0].replace("\n    ", "\n").strip()
+
+
+def usage(name: str, arguments: Iterable[Any]) -> str:
+    """Return the line of usage: what must be given, and that there is more."""
+    needed = [one for one in arguments if one.required]
+    words = [one.names[0] if one.names[0].isupper() else f"{one.names[0]} {kind(one)}" for one in needed]
+    return f"osbert {name} {' '.join(words)} [OPTIONS]".replace("  ", " ")
+
+
+def option(argument: Any) -> str:
+    """Return an option as an entry of a definition list."""
+    default = "" if argument.required else shown(argument.field_info.default)
+    facts = [kind(argument), "required" if argument.required else default and f"default `{default}`"]
+    names = ", ".join(f"`{name}`" for name in argument.names)
+    return entry(names, ", ".join(fact for fact in facts if fact), argument.parameter.help or "")
+
+
+def shown(default: Any) -> str:
+    """Return a default as one would type it; "" for one that says nothing."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return "" if default is None or str(default) in EMPTY or isinstance(default, type) else str(default)
+
+
+def kind(argument: Any) -> str:
+    """Return what an option takes: PATH, INTEGER, one of several words; "" for a flag."""
+    return argument.parameter.metavar or in_words(argument.hint)
+
+
+def in_words(hint: Any) -> str:
+    """Return a type as the help shows it."""
+    parts = [part for part in typing.get_args(hint) if part not in (type(None), ...)]
+    if typing.get_origin(hint) is Literal:
+        return "|".join(map(str, parts))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType, tuple, list) and parts:
+        return in_words(parts[0])
+    names = {bool: "", str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
+    return names.get(hint, "")
+
+
+def escaped(text: str) -> str:
+    """Return text of the help with options in code, and with what Markdown or HTML would take for its own escaped."""
+    text = re.sub(r"(?<![\w`/-])(--[a-z][\w.-]*[\w])", r"`\1`", text)
+    text = re.sub(r"\bdocs/([\w-]+)\.md", r"[\1](docs/\1.md)", text)
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*<|])", r"\\\1", part) for part in parts)
+
+
+def python_page() -> str:
+    """Return the page of the Python API, for mkdocstrings to fill in: the public functions, then what they return."""
+    names = [name for name in osbert.__all__ if not name.startswith("_")]
+    lines = ["# Python API", "", "[osbert from Python](docs/python.md) introduces these functions by examples.", ""]
+    lines += ["## Functions", "", *(f"::: osbert.{name}\n" for name in names)]
+    for title, places in CLASSES.items():
+        lines += [f"## {title}", "", *(f"::: osbert.{place}\n" for place in places)]
+    return "\n".join(lines)
+
+
+def task_settings_page() -> str:
+    """Return the page of the settings of fine-tuning and of every task."""
+    opening = "# Settings of fine-tuning\n\nThe tables of a task's `recipe.toml`: first those that all tasks share."
+    rows = [row for name in components.names("tasks") for row in described(task_schemas([name]))]
+    return "\n".join([f"{opening} {NAMES}\n", *written_tables(rows, depth=2)])
+
+
+def recipe_settings_page() -> str:
+    """Return the page of the settings of pretraining, and the packaged recipes as they are."""
+    opening = "# Settings of pretraining\n\nThe tables of a recipe; [recipes](docs/recipes.md) introduces them."
+    rows = [row for name in recipe.packaged() for row in described(schemas_shown([name]))]
+    parts = [f"{opening} {NAMES}\n", *written_tables(rows, depth=2), "## Packaged recipes\n"]
+    parts.append(
+        "The files that `osbert pretrain NAME` reads. `further` is the recipe of `pretrain --from`, and those called "
+        "`adapt` are those of `osbert adapt`.\n"
+    )
+    folder = importlib.resources.files("osbert.recipes")
+    for name in recipe.packaged():
+        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
+        parts.append(f"### Recipe {name}\n\n```toml\n{text.strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def described(schemes: Iterable[type]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the settings of several schemas."""
+    for schema in schemes:
+        yield from recipe.described(schema)
+
+
+def written_tables(rows: Iterable[Setting], *, depth: int) -> Iterator[str]:
+    """Yield settings as definition lists, each once, below a heading for each table."""
+    tables: dict[str, dict[str, Setting]] = {}
+    for row in rows:
+        tables.setdefault(row[0].rpartition(".")[0], {})[row[0]] = row
+    for title, settings in sorted(tables.items(), key=lambda table: bool(table[0])):
+        yield f"{'#' * depth} {title or 'The recipe itself'}\n"
+        for path, kind, default, text in settings.values():
+            fact = f", default `{default}`" if default not in EMPTY else ""
+            yield entry(f"`{path.rpartition('.')[2]}`", f"{kind}{fact}", text)
+
+
+def entry(names: str, facts: str, text: str) -> str:
+    """Return an option or a setting as an entry of a definition list."""
+    facts = facts.replace("|", " | ").strip(", ")
+    return f"{names} <small>{facts}</small>\n:   {escaped(' '.join(text.split()))}\n"
+
+
+def forms_page() -> str:
+    """Return the page of the forms of files that are read, from what their modules say."""
+    lines = [
+        "# Forms of files",
+        "",
+        "What osbert reads, as the modules that read it say. The form of a table or of tagged text is found by "
+        "looking at the content: see [annotation formats](docs/formats.md). What osbert writes: "
+        "[a run folder](docs/tour.md#a-run-folder-stands-alone), [vectors](docs/vectors.md), "
+        "[predictions](docs/finetune.md#predictions-for-a-file).",
+        "",
+    ]
+    for folder, (title, modules) in FORMS.items():
+        lines += [f"## {title}", ""]
+        every = sorted(path.stem for path in (SOURCE / folder).glob("[!_]*.py") if path.stem != components.CONTRACT)
+        for name in modules or every:
+            tree = ast.parse((SOURCE / folder / f"{name}.py").read_text(encoding="utf-8"))
+            lines += [f"### {name.replace('_', ' ')}", "", (ast.get_docstring(tree) or "").replace("<", "\\<"), ""]
+    return "\n".join(lines)

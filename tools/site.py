@@ -1,0 +1,72 @@
+"""Makes the documentation site of docs/, the READMEs, the examples and the code: the hook of mkdocs.yml."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import reference  # mkdocs has this folder on the path while it loads a hook
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = {
+    "README.md": "index.md",
+    "README.zh.md": "index.zh.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Files of the repository that are pages of the site, by their names there."""
+
+
+def on_config(config: Any) -> Any:
+    """Fill in the parts of the navigation that the code decides: the verbs and the examples."""
+    verbs = [{"All verbs": "reference/commands/index.md"}]
+    for words in reference.every_verb():
+        verbs.append({" ".join(words): f"reference/commands/{'-'.join(words)}.md"})
+    filled = {"VERBS": verbs, "EXAMPLES": [f"examples/{path.stem}.md" for path in examples()]}
+    config.nav = _filled(config.nav, filled)
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are no files of docs/: the READMEs, the examples and the reference."""
+    for name, page in OUTSIDE.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    for page, text in reference.pages().items():
+        files.append(File.generated(config, page, content=text))
+    for path in examples():
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=example_page(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
+    """Lead links to files of the repository to their pages on the site, from pages at any depth."""
+    up = "../" * page.file.src_uri.count("/")
+    for name, target in OUTSIDE.items():
+        markdown = re.sub(rf"\]\((\.\./)?{re.escape(name)}\b", f"]({up}{target}", markdown)
+    return re.sub(r"\]\(docs/", f"]({up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
+
+
+def examples() -> list[Path]:
+    """Return the scripts of examples/."""
+    return sorted((ROOT / "examples").glob("*.py"))
+
+
+def example_page(path: Path) -> str:
+    """Return the page of a script: what it does, how to call it, and its code without the docstring."""
+    text = path.read_text(encoding="utf-8")
+    opening = ast.get_docstring(ast.parse(text)) or ""
+    code = re.sub(r'^""".*?"""\n+', "", text, count=1, flags=re.DOTALL)
+    title = path.stem.replace("_", " ").capitalize()
+    return f"# {title}\n\n{opening}\n\nThe tests run this script, `examples/{path.name}`.\n\n```python\n{code}```\n"
+
+
+def _filled(nav: Any, parts: dict[str, Any]) -> Any:
+    """Return a navigation with its placeholders replaced."""
+    if isinstance(nav, list):
+        return [_filled(one, parts) for one in nav]
+    if isinstance(nav, dict):
+        return {title: _filled(one, parts) for title, one in nav.items()}
+    return parts.get(nav, nav)
