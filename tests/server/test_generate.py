@@ -142,7 +142,7 @@ def test_a_stream_over_http(folders: dict[str, Path], models: dict[str, Engine],
     refused = serving.post("generate", texts=["a"], most=351, stream=True)
     assert (refused.status_code, refused.json()["error"]["field"]) == (413, "most")
     with httpx.Client(base_url=serving.url, timeout=30) as leaving:
-        long = {"texts": ["a"] * 60, "most": 350, "stream": True}
+        long = {"texts": ["a"] * 60, "least": 350, "most": 350, "stream": True}
         with leaving.stream("POST", "/v1/generate", json=long) as reply:
             next(reply.iter_lines())
             assert serving.metric("osbert_queue_requests") == 1

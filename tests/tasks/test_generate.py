@@ -15,9 +15,15 @@ from osbert.commands.generate import generate
 from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
+from osbert.evaluation.score import score
 from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.families.t5 import VALUES
+from osbert.interop.huggingface.folders import closed_to_others, laid_out, write_model
+from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.pair_architecture import PairArchitecture
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -61,6 +67,60 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
 def test_each_target_of_a_row_is_learnt() -> None:
     several = dataclasses.replace(ROW, label=("a play", "the film ."))
     assert [len(one.targets["generate"].labels) for one in _task().encode(several, PACKER)] == [3, 4]
+
+
+def test_a_decoder_writes_from_the_source() -> None:
+    task = _task(sight="source", prefix="a ")
+    [example] = task.encode(ROW, PACKER)
+    assert example.source is not None
+    assert TOKENIZER.tokens(example.source.ids.tolist()) == ["[CLS]", "a", "good", "film", "[SEP]"]
+    assert TOKENIZER.tokens(example.ids.tolist()) == ["[SEP]", "[CLS]", "a", "play", "."]
+    labels = example.targets["generate"].labels.tolist()
+    assert TOKENIZER.tokens(labels) == ["[CLS]", "a", "play", ".", "[SEP]"]
+    [prompt] = task.encode(dataclasses.replace(ROW, label=None), PACKER)
+    assert TOKENIZER.tokens(prompt.ids.tolist()) == ["[SEP]", "[CLS]"] and prompt.source is not None
+    [cut] = task.encode(Record(number=0, texts=("film " * 20,), label=("a play . a good film",)), PACKER)
+    assert cut.source is not None and len(cut.source) == 12 and cut.truncated == (21 - 10) + (6 - 4)
+    assert cut.targets["generate"].labels[-1] != TOKENIZER.sep
+
+
+def test_an_encoder_with_a_decoder_learns_and_writes() -> None:
+    torch.manual_seed(0)
+    sizes = PairArchitecture(layers=1, heads=2, width=16, length=12, vocabulary=len(TOKENIZER), dropout=0.0)
+    task = Generate(most=5, text=("source",)).for_model(sizes)
+    assert task.sight == "source"
+    learner = Learner(backbone := sizes.build(), {"generate": task.head(backbone)})
+    records = [Record(number=n, texts=(f"{one} film",), label=(f"{one} play .",)) for n, one in enumerate(WORDS[:4])]
+    batch = collate([example for record in records for example in task.encode(record, PACKER)])
+    optimizer = torch.optim.Adam(learner.parameters(), lr=0.005)
+    for _ in range(200):
+        loss = learner(batch)["generate"]
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    found = score(learner, task, records, PACKER)
+    assert found.metrics["exact_match"] == 1
+    with refusal("invalid-setting", "prefix"):
+        Generate(sight="prefix").for_model(sizes)
+    with refusal("invalid-setting", "source"):
+        Generate(sight="source").for_model(sizes.encoder_side)
+
+
+def test_a_run_on_an_encoder_with_a_decoder_is_whole(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": 24, "vocabulary": len(TOKENIZER)}
+    values = VALUES | {"distance_scores": 8, "scaled_pieces": True, "activation": "relu"}
+    backbone = PairArchitecture(**sizes, **values).build()
+    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), tmp_path / "pair")
+    write_tokenizer(TOKENIZER, tmp_path / "pair", length=24)
+    settings = {"epochs": 2, "batch": 8, "learning_rate": 0.01, "most": 4, "precision": "fp32"}
+    data = {"train": ROWS, "dev": ROWS[:6]}
+    run = osbert.finetune("generate", model=str(tmp_path / "pair"), data=data, out=tmp_path / "run", **settings)
+    assert osbert.evaluate(run.folder, data=ROWS[:6]) == pytest.approx(run.metrics)
+    [said] = run.predict(["good film"])
+    assert "".join(run.model.stream("good film")).strip() == said.value
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["architectures"] == ["T5ForConditionalGeneration"]
 
 
 @pytest.mark.parametrize("direction", ["both", "left_to_right"])
@@ -158,8 +218,6 @@ def test_rows_are_written_to_a_file(run: FinetuneRun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("sight", "closed"), [("left_to_right", False), ("prefix", True)])
 def test_others_open_what_they_would_write_alike(tmp_path: Path, sight: Sight, closed: bool) -> None:
-    from osbert.interop.huggingface.folders import closed_to_others, laid_out
-
     sizes = open_folder(write_run(tmp_path / "gpt", None, masks=True, **GPT2)).architecture
     head = Generate(sight=sight).head(backbone := sizes.build())
     learner = Learner(backbone, {"generate": head})

@@ -34,12 +34,12 @@ def generate(
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it. Other models write a text for each.
+    """Go on with texts: print each with what the model writes after it; or write another text from each.
 
-    The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder. Others write a text for
-    each: one by the recipe unilm-small, or a run of osbert finetune generate, whose own settings count where none are
-    given.
-    Of one text the pieces are printed while they are written; with beams nothing is certain before the end.
+    The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder; or it writes from a
+    source, as by unilm-small or t5-small, a T5 folder, or osbert finetune generate, whose own settings count where none
+    are given: then what it writes is printed alone. Of one text the pieces are printed while they are written; with
+    beams nothing is certain before the end.
 
     Parameters
     ----------

@@ -72,8 +72,7 @@ class TextWriter:
                 "folder), or a run of osbert finetune generate.",
                 code="unsupported-model",
             )
-        length = engine.learner.backbone.architecture.length
-        form = engine.tokenizer.form
+        length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
         if writer.options.most >= length - len(form.before) - (len(form.between) if head.writes else 0):
             raise UserError(
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",

@@ -100,7 +100,7 @@ class PieceModel:
         return score(0, samples(texts, "score"))
 
     def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
-        """Return what a left-to-right model writes after each text, or a unified one, or a run of `generate`, for each.
+        """Return what a model writes after each text, or from it where it has learnt to write from a source.
 
         `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
         generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same

@@ -235,7 +235,7 @@ class Family:
 
     def class_name(self, forms: Container[str], *, causal: bool = False) -> str:
         """Return the name of the class that holds a backbone with heads of these forms."""
-        if causal and ("mlm" in forms or "text" in forms):
+        if causal and "mlm" in forms:
             return self.name + self.causal
         if self.pretraining and "mlm" in forms and ("nsp" in forms or "order" in forms):
             return self.name + self.pretraining

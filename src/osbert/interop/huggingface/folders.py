@@ -119,7 +119,7 @@ def laid_out(
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
     if family and isinstance(sizes, Architecture):
-        forms = {head.form for name, head in _heads(learner) if published[name]}
+        forms = {names.published_form(head.form) for name, head in _heads(learner) if published[name]}
         bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
         tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.key_width)
     return config, tensors
@@ -271,7 +271,7 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
         )
         theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         # Two heads may share the pooler, but not names with it where a family has the same for several heads.
-        form = (head.form,)
+        form = (names.published_form(head.form),)
         own = {family.spelled(one, form) if family else one for one in theirs.values()}
         pool = {family.spelled("pooler.dense.weight", form)} if family and head.form in names.FIRST_TOKEN else set()
         free = taken.isdisjoint(own | pool) and pools.isdisjoint(own)
@@ -285,7 +285,8 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
-    heads = {head.form: head for name, head in _heads(learner) if published[name] or not head.state_dict()}
+    there = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
+    heads = {names.published_form(head.form): head for head in there}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):

@@ -57,11 +57,16 @@ _TRANSFORM = {
 """The transform of a head for tokens or spans; BERT has none."""
 
 
+def published_form(form: Form) -> Form:
+    """Return the form as which a head is published: one that writes is a language model's."""
+    return "mlm" if form == "text" else form
+
+
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    of_pieces = form in ("mlm", "text")  # a head that writes is the language model's
-    found = {} if of_pieces and not sizes.piece_transform else HEADS.get("mlm" if of_pieces else form, {})
-    if of_pieces and not sizes.tied:
+    form = published_form(form)
+    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    if form == "mlm" and not sizes.tied:
         found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
@@ -242,16 +247,17 @@ def other_head(head: Head, architecture: Sizes) -> str:
     """
     if not has_berts_names(architecture):
         return ""
-    if architecture.has_decoder and head.form not in ("mlm", "text"):
+    form = published_form(head.form)
+    if architecture.has_decoder and form != "mlm":
         return "a head on the encoder of an encoder-decoder"
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if (head.form in HEADS or head.form == "text") and own != head_names(head.form, architecture).keys():
+    if form in HEADS and own != head_names(form, architecture).keys():
         return f"a {type(head).__name__}"
     if getattr(head, "orders", 1) > 1:
         return "pairs read in both orders"
     if isinstance(head, ApartHead):
         return "the two texts of a pair read apart"
-    if isinstance(head, TextHead) and (head.prefix or not architecture.causal):
+    if isinstance(head, TextHead) and not architecture.has_decoder and (head.prefix or not architecture.causal):
         return "a prefix that its tokens see all of"
     if head.form not in FIRST_TOKEN:
         return ""

@@ -104,7 +104,8 @@ class Generate(TableTask):
     """Sources, each with the text to write for it, or several such texts, of which each is learnt.
 
     A row has the source in one column, or in several, and the target in another; a cell may hold a list. Source and
-    target are one sequence, of which the target is learnt, at the token before each of its pieces.
+    target are one sequence, of which the target is learnt, at the token before each of its pieces; an encoder-decoder
+    reads the source and writes the target.
     """
 
     form = "text"
@@ -120,7 +121,7 @@ class Generate(TableTask):
     """The column with the text to write; found by its name when left open."""
     sight: Sight = "auto"
     """What the tokens of a source see: left_to_right, those before them; prefix, all of the source (UniLM, Dong et al.
-    2019, section 2.3); auto, as the model was pretrained."""
+    2019, section 2.3); source, an encoder reads it and a decoder writes from it; auto, as the model was pretrained."""
     prediction: TargetPrediction = "auto"
     """Where a piece of a target is predicted: next, at the token before it; masked, at its [MASK], or shifted, as next,
     both in the segments of a unified model (UniLM); auto, as the model was pretrained."""
@@ -192,7 +193,10 @@ class Generate(TableTask):
         prediction = (writes or "next") if self.prediction == "auto" else self.prediction
         sight = self.sight
         if sight == "auto":
-            sight = "left_to_right" if sizes.causal else "prefix"
+            sight = "source" if sizes.has_decoder else "left_to_right" if sizes.causal else "prefix"
+        if (sight == "source") != sizes.has_decoder:
+            what = "an encoder with a decoder, which needs it" if sizes.has_decoder else "no encoder with a decoder"
+            raise UserError(f"sight is {sight}, but the model is {what}: leave --sight out.", code="invalid-setting")
         most = self.writing.fitting(min(self.length, sizes.length)).most
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
@@ -256,7 +260,8 @@ class Generate(TableTask):
 
     def limit(self, packer: Packer) -> str:
         """Return in words how much of a source is read."""
-        return f"{self._layout(packer).room:,} pieces, which is what the targets leave"
+        left = "" if self.sight == "source" else ", which is what the targets leave"
+        return f"{self._layout(packer).room:,} pieces{left}"
 
     def _layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
         most = self.writing.fitting(packer.length).most
@@ -268,7 +273,7 @@ class Generate(TableTask):
         """Return the language-model head. Raises UserError where the model cannot write piece by piece."""
         from osbert.models.heads.text import TextHead
 
-        head = TextHead(backbone, target=self.name, prefix=self.sight != "left_to_right", writes=self.writes)
+        head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
         head.smoothing = self.label_smoothing
         if backbone.decoder(head) is None:
             raise UserError(

@@ -1,19 +1,21 @@
-"""A source, and the target that is written after it, as one sequence."""
+"""A source, and the target that is written after it: as one sequence, or for an encoder and a decoder."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from osbert.data.example import Example, Integers, Target
 from osbert.data.pack import Packer, PieceRun
+from osbert.data.written import starting_piece, written
 from osbert.errors import UserError
 from osbert.text.form import Form
 
-Sight = Literal["auto", "left_to_right", "prefix"]
-"""What the tokens of a source see: those before them, or all of the source; `auto`: as the model was pretrained."""
+Sight = Literal["auto", "left_to_right", "prefix", "source"]
+"""What the tokens of a source see: those before them, or all of the source; or `source`, where an encoder reads it and
+a decoder writes from it; `auto`: as the model was pretrained."""
 
 
 def end_piece(form: Form) -> int:
@@ -31,10 +33,11 @@ def end_piece(form: Form) -> int:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceLayout:
     """How sources and targets are laid out by a packer: `before source between target end`, all of segment 0.
 
+    For a decoder the source is a text of its own, and the prompt is what stands before a text (data/written.py).
     `most`: pieces of a target at most, its end included. `sight` as in `Sight`; `auto` is prefix.
     """
 
@@ -45,11 +48,13 @@ class SourceLayout:
     @property
     def room(self) -> int:
         """Return how many pieces of a source are read. Raises UserError where there is no room for any."""
-        form = self.packer.form
+        form, apart = self.packer.form, self.sight == "source"
         room = self.packer.length - len(form.before) - len(form.between) - self.most
-        if room < 1:
+        if apart and 1 + len(form.before) + self.most <= self.packer.length:
+            return self.packer.room(1)
+        if apart or room < 1:
             raise UserError(
-                f"most is {self.most:,} pieces, but source and target have {self.packer.length:,} tokens together. "
+                f"most is {self.most:,} pieces, but the model reads {self.packer.length:,} tokens. "
                 "Give a smaller --most.",
                 code="invalid-value",
             )
@@ -57,6 +62,10 @@ class SourceLayout:
 
     def prompt(self, source: str, *, record: int = 0) -> Example:
         """Return a source as a sequence that a target follows; what does not fit is cut from its end and counted."""
+        if self.sight == "source":
+            read = self._read(source, record=record)
+            begun = np.array([starting_piece(self.packer.tokenizer), *self.packer.form.before], np.int32)
+            return replace(_special(begun, record=record), source=read, truncated=read.truncated)
         return self._sequence(self.packer.run(source), np.empty(0, np.int32), record=record)
 
     def with_target(self, source: str, target: str, *, name: str, record: int = 0) -> Example:
@@ -67,11 +76,20 @@ class SourceLayout:
         pieces = self.packer.run(target).ids
         whole = np.append(pieces, end_piece(self.packer.form)).astype(np.int32)
         kept = whole[: self.most]
+        if self.sight == "source":
+            text = _special(np.concatenate([np.array(self.packer.form.before, np.int32), kept]), record=record)
+            text = replace(text, truncated=max(0, len(pieces) - self.most))
+            return written(self._read(source, record=record), text, self.packer.tokenizer, name=name)
         example = self._sequence(self.packer.run(source), kept, record=record)
         first = len(example) - len(kept)
         labels = Target(labels=kept, index=np.arange(first - 1, len(example) - 1))
         cut = example.truncated + max(0, len(pieces) - self.most)
-        return dataclasses.replace(example, targets={name: labels}, truncated=cut)
+        return replace(example, targets={name: labels}, truncated=cut)
+
+    def _read(self, source: str, *, record: int) -> Example:
+        """Return a source as an encoder reads it. Raises UserError where the target has no room."""
+        run, _ = self.packer.run(source), self.room
+        return self.packer.single(run.ids, run.words, record=record)
 
     def _sequence(self, source: PieceRun, target: Integers, *, record: int) -> Example:
         form, tokenizer = self.packer.form, self.packer.tokenizer
@@ -94,3 +112,9 @@ class SourceLayout:
             record=record,
             truncated=len(source.ids) - len(kept),
         )
+
+
+def _special(ids: Integers, *, record: int) -> Example:
+    """Return pieces that a decoder reads, none of which is ever corrupted."""
+    zeros = np.zeros(len(ids), np.int8)
+    return Example(ids=ids, segments=zeros, words=zeros > 0, special=zeros == 0, record=record)
