@@ -27,8 +27,8 @@ def generate(
     """Go on with texts: print each with what the model writes after it; or write another text from each.
 
     The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder; or to write
-    from a source, as by unilm-small: then what it writes is printed alone. Of one text the pieces are printed while
-    they are written; with beams nothing is certain before the end.
+    from a source, as by unilm-small or t5-mini: then what it writes is printed alone. Of one text the pieces are
+    printed while they are written; with beams nothing is certain before the end.
 
     Parameters
     ----------

@@ -62,7 +62,8 @@ class TextWriter:
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
-        return cls(writer=writer, writes=head.writes)
+        decodes = engine.learner.backbone.architecture.has_decoder
+        return cls(writer=writer, writes="shifted" if decodes else head.writes)
 
     def unread(self, text: str) -> int:
         """Return how many pieces of a text are not read, since no room would be left to write."""
