@@ -84,8 +84,7 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
-        training = getattr(self, "training", None)  # in `schema`
-        if self.forgetting and training and not training.evaluate_every:
+        if self.forgetting and (own := getattr(self, "training", None)) and not own.evaluate_every:  # in `schema`
             raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
 
 
