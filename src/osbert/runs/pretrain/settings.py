@@ -28,8 +28,6 @@ from osbert.training.tracker_queue import require_trackers
 if TYPE_CHECKING:
     from osbert.runs.pretrain.start import Origin
 
-PUBLISHED = ("mlm", "nsp")
-"""The objectives of original BERT."""
 VERIFIED = 2**30
 """Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
 
@@ -65,7 +63,7 @@ BASIC = ("objectives", "family")
 class Recipe:
     """What every recipe has; `schema` adds a table for each part and each objective."""
 
-    objectives: tuple[str, ...] = PUBLISHED
+    objectives: tuple[str, ...] = ("mlm", "nsp")
     """What is trained on: names of files in objectives/, or dotted names of one's own."""
     family: str | None = None
     """The family of the backbone, a file in models/families/ whose settings are those of [model]; none: transformer."""
