@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
 from osbert.reading.table import Origin
@@ -298,15 +297,6 @@ class Task(Edges, Objective):
     def for_model(self, sizes: Sizes) -> Self:
         """Return the task with what its sequences owe to a model's settings, before it is first laid out."""
         return self
-
-    @property
-    def writing(self) -> GenerationOptions:
-        """Return how texts are written, for a task of the form text."""
-        raise NotImplementedError
-
-    def writing_by(self, options: GenerationOptions) -> Self:
-        """Return the task with other options of writing, those of drawing aside, for a task of the form text."""
-        raise NotImplementedError
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a record, at least one, with targets under the task's name if the label is known.
