@@ -144,7 +144,8 @@ def test_a_stream_over_http(folders: dict[str, Path], models: dict[str, Engine],
     with httpx.Client(base_url=serving.url, timeout=30) as leaving:
         long = {"texts": ["a"] * 60, "least": 350, "most": 350, "stream": True}
         with leaving.stream("POST", "/v1/generate", json=long) as reply:
-            next(reply.iter_lines())
+            lines = reply.iter_lines()  # kept: httpx closes the stream with its iterator
+            next(lines)
             assert serving.metric("osbert_queue_requests") == 1
     until = time.monotonic() + 20
     while serving.metric("osbert_queue_requests") and time.monotonic() < until:

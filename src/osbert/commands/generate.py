@@ -16,7 +16,7 @@ from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GenerationOptions
-from osbert.runs.contract import Notice, report_remarks
+from osbert.runs.contract import Notice, Watch, report_remarks
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import counted
 
@@ -53,7 +53,7 @@ def generate(
         With --file: the .csv, .tsv or .jsonl file to write, the rows with what was written for each.
     """
     from osbert.inference.engine import load
-    from osbert.inference.generate import TextWriter
+    from osbert.inference.generate import TextWriter as Writer
     from osbert.runs.embed.settings import TextFile
     from osbert.runs.generate import GenerationKeywords, generate_file
 
@@ -73,7 +73,11 @@ def generate(
     engine = load(model, device=reading.device, opening=opening)
     notices = print_notices(sys.stderr)
     report_remarks(engine, notices)
-    writer = TextWriter.of(engine, options)
+    return _show(Writer.of(engine, options), texts, notices)
+
+
+def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
+    """Print what is written for texts, of one text while it is written, and return it."""
     samples = [(text,) for text in texts] if writer.goes_on or writer.reads == 1 else [texts]
     for sample in samples:
         if unread := writer.unread(*sample):

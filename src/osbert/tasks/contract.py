@@ -23,7 +23,6 @@ from osbert.data.example import Booleans, Example
 from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
 from osbert.reading.table import Origin
@@ -291,15 +290,6 @@ class Task(Edges, Objective):
     def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
         """Return the task with what its sequences owe to a model's settings and pretraining, before it is laid out."""
         return self
-
-    @property
-    def writing(self) -> GenerationOptions:
-        """Return how texts are written, for a task of the form text."""
-        raise NotImplementedError
-
-    def writing_by(self, options: GenerationOptions) -> Self:
-        """Return the task with other options of writing, those of drawing aside, for a task of the form text."""
-        raise NotImplementedError
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a record, at least one, with targets under the task's name if the label is known.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.generation.settings import GenerationOptions
 from osbert.tasks.explained import ExplainedScore
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ class Edges:
     def per_token(self) -> bool:
         """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
         return self.form in PER_TOKEN
+
+    @property
+    def writing(self) -> GenerationOptions:
+        """Return how texts are written, for a kind of the form text."""
+        raise NotImplementedError
+
+    def writing_by(self, options: GenerationOptions) -> Self:
+        """Return the task with other options of writing, those of drawing aside, for a kind of the form text."""
+        raise NotImplementedError
 
     @property
     def request_fields(self) -> tuple[str, ...]:
