@@ -15,6 +15,7 @@ from typing import Any, Literal
 import osbert
 from osbert import cli, components, recipe
 from osbert.commands.recipe_options import schemas_shown
+from osbert.options import FIRST
 from osbert.runs.finetune.plan import schemas as task_schemas
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "osbert"
@@ -39,7 +40,7 @@ CLASSES = {
 
 EMPTY = ("", '""', "[]", "none", "()", "{}")
 """Defaults that say nothing."""
-OWN = {"Arguments", "Parameters", "Output"}
+OWN = {"Arguments", "Parameters", "Output", FIRST}
 """The groups of a verb's own options; the others are tables of settings."""
 SETTINGS = {"finetune": "task-settings.md"} | dict.fromkeys(("pretrain", "bench", "plan"), "recipe-settings.md")
 """The pages with the settings of verbs that have too many for their own."""

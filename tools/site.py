@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -37,21 +38,23 @@ def on_files(files: Files, config: Any) -> Files:
     for page, text in reference.pages().items():
         files.append(File.generated(config, page, content=text))
     for path in examples():
-        files.append(File.generated(config, f"examples/{path.stem}.md", content=example_page(path)))
+        page = example_page(path) if path.suffix == ".py" else notebook_page(path)
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=page))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
     """Lead links to files of the repository to their pages on the site, from pages at any depth."""
     up = "../" * page.file.src_uri.count("/")
+    markdown = markdown.replace("](../docs/", "](docs/")
     for name, target in OUTSIDE.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(name)}\b", f"]({up}{target}", markdown)
-    return re.sub(r"\]\(docs/", f"]({up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
+    return re.sub(r"(\]\(|src=\")docs/", rf"\g<1>{up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
 
 
 def examples() -> list[Path]:
-    """Return the scripts of examples/."""
-    return sorted((ROOT / "examples").glob("*.py"))
+    """Return the notebooks and scripts of examples/, the notebooks first."""
+    return [path for ending in ("ipynb", "py") for path in sorted((ROOT / "examples").glob(f"*.{ending}"))]
 
 
 def example_page(path: Path) -> str:
@@ -61,6 +64,20 @@ def example_page(path: Path) -> str:
     code = re.sub(r'^""".*?"""\n+', "", text, count=1, flags=re.DOTALL)
     title = path.stem.replace("_", " ").capitalize()
     return f"# {title}\n\n{opening}\n\nThe tests run this script, `examples/{path.name}`.\n\n```python\n{code}```\n"
+
+
+def notebook_page(path: Path) -> str:
+    """Return the page of a notebook: its text, its code and the outputs that are stored in it."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            forms = output.get("data", {"text/plain": output.get("text", [])})
+            shown = "".join(forms.get("text/html", ()))
+            parts.append(shown or f"```text\n{''.join(forms['text/plain']).rstrip()}\n```")
+    parts.append(f"The tests run this notebook, `examples/{path.name}`.\n")
+    return "\n\n".join(parts)
 
 
 def _filled(nav: Any, parts: dict[str, Any]) -> Any:

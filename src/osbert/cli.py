@@ -75,6 +75,17 @@ SUBVERBS: dict[str, dict[str, str]] = {
 }
 """Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
 
+PURPOSES = {
+    "Start": ("demo",),
+    "Get text in": ("tokenizer", "corpus"),
+    "Pretrain": ("plan", "bench", "pretrain", "adapt"),
+    "Fine-tune": ("finetune", "distil", "evaluate", "compare", "reproduce"),
+    "Use a model": ("predict", "embed", "search", "duplicates", "topics", "generate", "score", "serve"),
+    "Look into a model": ("explain", "analyse"),
+    "Share a model": ("convert", "export", "submit"),
+}
+"""What one wants -> the verbs for it, as the help lists them; a verb that is not here is among the other words."""
+
 OLDER = {"neighbours": "search"}
 """Names of verbs in earlier versions."""
 
@@ -95,10 +106,17 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
     """
     import cyclopts  # not above: worker processes import this module again and have no use for it
 
-    app = cyclopts.App(name="osbert", help=osbert.__doc__, version=osbert.__version__, version_flags=["--version"])
+    app = cyclopts.App(
+        name="osbert",
+        help=osbert.__doc__,
+        version=osbert.__version__,
+        version_flags=["--version"],
+        group_commands=cyclopts.Group("Other", sort_key=len(PURPOSES)),
+    )
+    places = _places()
     app.register_install_completion_command(INSTALL, help="Install the completion of osbert's words in your shell.")
     for group, (help_text, verbs) in GROUPS.items():
-        folder = cyclopts.App(name=group, help=help_text)
+        folder = cyclopts.App(name=group, help=help_text, **places.get(group, {}))
         for verb, about in verbs.items():
             folder.command(_verb((group, verb), words), name=verb, help=about)
         app.command(folder)
@@ -106,10 +124,22 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
         if verb in SUBVERBS and words[:1] in ([verb], [INSTALL]):
             app.command(_with_subverbs(verb, words))
         else:
-            app.command(_verb((verb,), words), name=verb, help=about)
+            app.command(_verb((verb,), words), name=verb, help=about, **places.get(verb, {}))
     for name, verb in OLDER.items():
         app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
     return app
+
+
+def _places() -> dict[str, dict[str, Any]]:
+    """Return the group of each verb in the help and its place there, as keywords of cyclopts."""
+    import cyclopts
+
+    return {
+        verb: {"group": group, "sort_key": place}
+        for number, (purpose, verbs) in enumerate(PURPOSES.items())
+        for group in [cyclopts.Group(purpose, sort_key=number)]  # one for all of its verbs: cyclopts asks for that
+        for place, verb in enumerate(verbs)
+    }
 
 
 def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:

@@ -29,11 +29,16 @@ EMPTY = ("", '""', "[]", "none")
 """Defaults that say nothing in a help text."""
 
 
-def takes_settings(schemas: Schemas) -> Callable[[Verb], Verb]:
-    """Return a decorator that says which settings a verb takes, for its help."""
+FIRST = "Settings to look at first"
+"""The title under which a verb's help shows the few settings that most users change."""
+
+
+def takes_settings(schemas: Schemas, *, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
+    """Return a decorator that says which settings a verb takes, for its help, and which of them it shows first."""
 
     def marked(verb: Verb) -> Verb:
         verb.settings_schemas = schemas  # type: ignore[attr-defined]
+        verb.first_settings = first  # type: ignore[attr-defined]
         return verb
 
     return marked
@@ -105,7 +110,7 @@ def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]
         with suppress(ImportError, UserError):  # a task or a recipe that there is not
             kept = [one for one in own if one.kind is not inspect.Parameter.VAR_POSITIONAL]
             taken = {_spelt(one.name) for one in kept}
-            settings = [*_documented(verb.settings_schemas(words), taken)]
+            settings = [*_documented(verb.settings_schemas(words), taken, verb.first_settings)]
             own = kept
     shown.__signature__ = inspect.Signature([*own, *settings, *_flags(flags)])  # type: ignore[attr-defined]
     shown.__doc__ = verb.__doc__
@@ -121,26 +126,36 @@ def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
         )
 
 
-def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Parameter]:
-    """Yield the settings as options with their help, in a group for each table; `taken`: the verb's own options."""
+def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) -> Iterator[inspect.Parameter]:
+    """Yield the settings as options with their help, in a group for each table, but those called `first` in one above.
+
+    `taken`: the verb's own options.
+    """
+    above = cyclopts.Group(FIRST, sort_key=0)
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
     meant = _meanings(kinds)
     rows = {row[0]: row for schema in schemas for row in recipe.described(schema)}  # tables that they share come once
-    for path, kind, default, document in rows.values():
+    order = {name: place for place, name in enumerate(first)}
+    for path, kind, default, document in sorted(rows.values(), key=lambda row: order.get(_leaf(row[0]), len(order))):
         if _spelt(path) in taken:  # as the minutes of `osbert plan`
             continue
-        table, _, _ = path.rpartition(".")
-        leaf = recipe.short_names(path)[-1] if table else path
+        table = path.rpartition(".")[0]
+        leaf = _leaf(path)
         short = meant[leaf] == [path] and _spelt(leaf) not in taken
         yield _option(
             path,
             dict.fromkeys([path, *([leaf] if short else [])]),
             kinds[path],
-            group=cyclopts.Group(table or "Settings"),
+            group=above if leaf in order else cyclopts.Group(table or "Settings"),
             help=document,
             metavar=None if kinds[path] is bool else kind.upper(),
             show_default=False if default in EMPTY else default,
         )
+
+
+def _leaf(path: str) -> str:
+    """Return the name by which a setting is usually given: the last part, or the outer table's with it."""
+    return recipe.short_names(path)[-1] if "." in path else path
 
 
 def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect.Parameter:

@@ -70,3 +70,11 @@ def test_a_mix_of_layers_turns_to_the_one_that_holds_the_labels_whatever_its_sca
     assert (probe.predict(layers) == LABELS).mean() > 0.9
     scores = cumulative((layers[:, :200], layers[:, 200:]), (LABELS[:200], LABELS[200:]), 3, 1e-2)
     assert expected_layer(scores) == pytest.approx(2, abs=0.5) and math.isnan(expected_layer(scores[::-1]))
+
+
+def test_layers_that_hold_the_labels_alike_share_the_mix_whatever_the_penalty() -> None:
+    layers = np.stack([STATES + 3 * RNG.normal(size=STATES.shape) for _ in range(2)])
+    for strength in (1e-3, 1e-1):
+        shares = MixedProbe(layers, LABELS, 3, strength=strength).shares
+        assert 0.3 < shares[0] < 0.7, strength
+    assert (MixedProbe(np.zeros((1, 300, 4)), LABELS[:300], 3, strength=1e-3).predict(np.zeros((1, 9, 4))) >= 0).all()

@@ -10,6 +10,7 @@ import pytest
 import osbert
 from osbert import cli
 from osbert.errors import Problems, nearest
+from osbert.options import FIRST
 from refusals import refusal
 
 
@@ -22,6 +23,18 @@ def test_help_names_every_verb() -> None:
     assert result.returncode == 0
     for verb in [*cli.VERBS, *cli.GROUPS]:
         assert verb in result.stdout
+
+
+def test_help_groups_verbs_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    """A new verb has a place in PURPOSES; the groups, and the verbs in them, stand in its order."""
+    placed = [verb for verbs in cli.PURPOSES.values() for verb in verbs]
+    assert sorted(placed) == sorted([*cli.VERBS, *cli.GROUPS])
+    cli.application(["--help"]).help_print()
+    shown = capsys.readouterr().out
+    places = [shown.index(f"─ {purpose} ─") for purpose in cli.PURPOSES]
+    assert places == sorted(places)
+    places = [shown.index(f"│ {verb} ") for verb in placed]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("command", [[*cli.VERBS], *[[group, *verbs] for group, (_, verbs) in cli.GROUPS.items()]])
@@ -118,3 +131,13 @@ def test_no_problems_pass() -> None:
 def test_nearest_names_a_close_word_only() -> None:
     assert nearest("learning_rat", ["learning_rate", "layers"]) == " Did you mean 'learning_rate'?"
     assert nearest("zzz", ["learning_rate"]) == ""
+
+
+def test_the_help_of_finetune_shows_ten_settings_first() -> None:
+    """They stand above the tables of settings and nowhere else; a task without one of them shows the others."""
+    for task, count in {"classify": 10, "tag": 8}.items():
+        verb = cli.application(["finetune", task, "--help"])["finetune"]
+        options = [*verb.assemble_argument_collection()]
+        first = [one.names[-1] for one in options if one.parameter.group[0].name == FIRST]
+        assert len(first) == len({*first}) == count
+        assert first[:3] == ["--epochs", "--batch", "--learning-rate"]

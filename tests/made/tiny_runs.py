@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from osbert import recipe
+from osbert.data.modes import Writing
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -43,11 +44,23 @@ TASKS: dict[str, Task] = {
     "tagger": Tag(types=("PER", "WORK"), decoder="crf"),
 }
 
+EXPORTED: dict[tuple[object, ...], dict[str, bytes]] = {}
+"""The files of each export that was made, by those of its run."""
+
 
 def write_run(
-    folder: Path, task: Task | None, *, masks: bool = False, words: Sequence[str] = WORDS, **more: Any
+    folder: Path,
+    task: Task | None,
+    *,
+    masks: bool = False,
+    words: Sequence[str] = WORDS,
+    writes: Writing | None = None,
+    **more: Any,
 ) -> Path:
-    """Write a model with random weights as a run folder; `more`: other sizes than one layer of 16."""
+    """Write a model with random weights as a run folder; `more`: other sizes than one layer of 16.
+
+    `masks`: with a head for masked pieces, which `writes` in one way or none.
+    """
     tokenizer = Tokenizer([*SPECIALS, *words])
     sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": LENGTH, **more}
     with torch.random.fork_rng(devices=[]):
@@ -55,7 +68,7 @@ def write_run(
         backbone = Architecture(vocabulary=len(tokenizer), **sizes).build()
         heads = {task.name: task.head(backbone)} if task else {}
         if masks:
-            heads = {"mlm": MaskedLanguageHead(backbone)}
+            heads = {"mlm": MaskedLanguageHead(backbone, writes=writes)}
         for parameter in [one for head in heads.values() for one in head.parameters()]:
             torch.nn.init.normal_(parameter, std=0.5)  # answers that differ
     write_model(Learner(backbone, heads), folder, **(task.published() if task else {}))
@@ -67,10 +80,21 @@ def write_run(
 
 
 def write_exported(folder: Path, run: Path, *, int8: bool = False) -> Path:
-    """Export a run to ONNX."""
+    """Export a run to ONNX. It takes seconds, so of runs with the same files one is exported and its files are kept."""
     folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=int8)
+    same = (int8, *sorted(files(run).items()))
+    if same not in EXPORTED:
+        write(load(run, device="cpu"), run, folder, int8=int8)
+        EXPORTED[same] = files(folder)
+    for name, content in EXPORTED[same].items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
     return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files below a folder, by their paths in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write_tuned(folder: Path, task: Task, changes: Mapping[str, Factors]) -> Path:

@@ -136,7 +136,7 @@ def _map(figures: Sequence[Figure], values: Floats, name: str, reference: str) -
     return explained(
         heat_map(values, notes, title=f"{name} (rows) and {reference} (columns)", ends=(0, 1), columns="layer"),
         plain=f"The layer of {reference} that is most like each layer of {name}: {said}.",
-        caution="Models of one size that learnt the same have a dark diagonal; a block of dark cells is a group of "
+        caution="Models of one size that learnt the same have a strong diagonal; a block of strong cells is a group of "
         "layers that hardly differ.",
     )
 

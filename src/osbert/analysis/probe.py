@@ -93,7 +93,9 @@ class LinearProbe:
 class MixedProbe:
     """A linear probe of a mix of layers, sum_l softmax(s)_l h_l, whose `shares` (L + 1,) are trained with it.
 
-    Each number of each layer is standardised first: else the shares would undo the layers' scales.
+    Each number of each layer is standardised first: else the shares would undo the layers' scales. The mix is divided
+    by its own size, as the paper's factor allows: a mix of layers is smaller than each of them and would need larger
+    weights, so that their penalty alone would choose one layer.
     """
 
     def __init__(self, states: States, labels: Labels, classes: int, *, strength: float) -> None:
@@ -105,10 +107,13 @@ class MixedProbe:
         self.biases = torch.zeros(classes, requires_grad=True)
 
         def loss() -> Tensor:
-            scores = self._mixed(given) @ self.weights + self.biases
+            mixed = self._mixed(given)
+            scores = mixed / _size(mixed) @ self.weights + self.biases
             return functional.cross_entropy(scores, target) + strength * self.weights.square().sum()
 
         _minimise(loss, [self.mix, self.weights, self.biases])
+        with torch.no_grad():
+            self.size = _size(self._mixed(given))
 
     @property
     def shares(self) -> Floats:
@@ -119,7 +124,8 @@ class MixedProbe:
     def predict(self, states: States) -> Labels:
         """Return the most probable label (n,) of states (L + 1, n, D)."""
         with torch.no_grad():
-            found: Labels = (self._mixed(self._standardised(states)) @ self.weights + self.biases).argmax(-1).numpy()
+            mixed = self._mixed(self._standardised(states)) / self.size
+            found: Labels = (mixed @ self.weights + self.biases).argmax(-1).numpy()
         return found
 
     def _standardised(self, states: States) -> Tensor:
@@ -128,6 +134,10 @@ class MixedProbe:
     def _mixed(self, given: Tensor) -> Tensor:
         layers, *shape = given.shape
         return (self.mix.softmax(-1) @ given.view(layers, -1)).view(shape)
+
+
+def _size(mixed: Tensor) -> Tensor:
+    return mixed.square().mean().clamp_min(1e-12).sqrt()  # a layer may be 0 everywhere
 
 
 def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:

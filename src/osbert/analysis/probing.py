@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from osbert.analysis.figures import Figure, Floats, named
+from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
 from osbert.analysis.kinds.contract import Analysis, TextPass
 from osbert.analysis.probe import (
     Labels,
@@ -102,9 +102,11 @@ class _ProbeData:
     def layers(self) -> int:
         return len(self.states[0]) - 1  # the last is the random encoder
 
-    def hits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> int:
+    def right(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> NDArray[np.bool_]:
+        """Return which of the scored items (n,) a probe of a layer labels as they are."""
         probe = LinearProbe(self.states[0][layer], labels[0], len(self.names), strength=strength)
-        return int((probe.predict(self.states[1][layer]) == labels[1]).sum())
+        found: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
+        return found
 
     def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> float:
         """Return the bits of a training label by the online code."""
@@ -180,31 +182,34 @@ class LayerProbes(Analysis):
     def _accuracies(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         n = common.n
         right = [
-            (data.hits(layer, data.gold, strength), data.hits(layer, data.control, strength))
+            (data.right(layer, data.gold, strength), data.right(layer, data.control, strength))
             for layer in range(data.layers)
         ]
         shared = {
             FREQUENT: _guessed(data.items, by_clue=False),
             self.clue: _guessed(data.items, by_clue=True),
-            EMBEDDINGS: right[0][0] / n,
-            RANDOM: data.hits(data.layers, data.gold, strength) / n,
+            EMBEDDINGS: float(right[0][0].mean()),
+            RANDOM: float(data.right(data.layers, data.gold, strength).mean()),
         }
-        first = (right[0][0] - right[0][1]) / n
-        for layer, (hits, control) in enumerate(right):
+        first = shared[EMBEDDINGS] - float(right[0][1].mean())
+        for layer, (own, control) in enumerate(right):
             where: dict[str, int | str] = {"layer": layer}
+            gains = own.astype(np.float64) - control  # of each item, since both are of the same ones
+            selectivity, margin = float(gains.mean()), DEVIATIONS * float(gains.std(ddof=1)) / math.sqrt(n)
             yield replace(
                 common,
                 name=self.name,
                 where=where,
-                value=hits / n,
-                interval=wilson_interval(hits, n),
-                baselines={**shared, CONTROL: control / n},
+                value=float(own.mean()),
+                interval=wilson_interval(int(own.sum()), n),
+                baselines={**shared, CONTROL: float(control.mean())},
             )
             yield replace(
                 common,
                 name=f"{self.name}_selectivity",
                 where=where,
-                value=(hits - control) / n,
+                value=selectivity,
+                interval=(selectivity - margin, selectivity + margin),
                 baselines={EMBEDDINGS: first},
             )
 

@@ -24,6 +24,11 @@ SAID = (
     "A word's weight is what it adds to the score of the answer, against the same text without any word: the logit of "
     "the label above the mean of the others, or the predicted number."
 )
+COLOURS = (
+    "In the examples blue words speak for the answer, those with dots under them against it; the stronger the colour, "
+    "the larger the weight beside the others of its text."
+)
+SHOWN = "The examples are those of the highest scores: they show the model where it is surest, not as it usually is."
 CAUTION = (
     "Weights say what this model has used, not what is true or what would change its mind best; words that only count "
     "together share their weight."
@@ -53,10 +58,12 @@ def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequ
         for against, heading in ((False, "for it"), (True, "against it")):
             if found := totals.strongest(label, against=against):
                 parts += [paragraph(f"Words {heading}:"), table(map(_row, found), head=head)]
+        parts.append(paragraph(COLOURS))
         for explanation, texts, line in examples:
             if explanation.label == label:
                 parts.append(paragraph(f"line {line}, score {explanation.score:+.3f} {explanation.text}"))
                 parts += [weighed_text(explanation, text, number) for number, text in enumerate(texts)]
+        parts.append(f'<p class="soft">{SHOWN}</p>')
         yield Section(heading=f"Words of {label}", parts=parts, style=STYLE)
 
 

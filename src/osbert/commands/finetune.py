@@ -26,13 +26,17 @@ SEVERAL = (
 )
 
 
+FIRST = ("epochs", "batch", "learning_rate", "length", "dev", "text", "label", "long", "tuning", "seeds")
+"""The settings that the help shows first."""
+
+
 def settings_of(words: Sequence[str]) -> list[type]:
     """Return the schemas of the tasks that the words after the verb begin with; that of classify where none is."""
     tasks = [*itertools.takewhile(lambda word: not word.startswith("-"), words)] or ["classify"]
     return schemas(["classify"] if tasks[0] in ("glue", "multi") else tasks)
 
 
-@takes_settings(settings_of)
+@takes_settings(settings_of, first=FIRST)
 def finetune(
     task: str,
     /,

@@ -36,10 +36,10 @@ def generate(
 ) -> Result:
     """Go on with texts: print each with what the model writes after it; or write another text from each.
 
-    The model must have been pretrained left to right, as by the recipe gpt-small, or be a GPT-2 folder; or to write
-    from a source, as by unilm-small or osbert finetune generate, whose own settings count where none are given: then
-    what it writes is printed alone. Of one text the pieces are printed while they are written; with beams nothing is
-    certain before the end.
+    The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder; or it writes from a
+    source, as by unilm-small or t5-small, a T5 folder, or osbert finetune generate, whose own settings count where none
+    are given: then what it writes is printed alone. Of one text the pieces are printed while they are written; with
+    beams nothing is certain before the end.
 
     Parameters
     ----------
@@ -83,6 +83,11 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
         if unread := writer.unread(*sample):
             part = "beginning" if writer.goes_on else "end"
             notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
+    return _printed(writer, samples)
+
+
+def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
+    """Print what is written for samples, of one while it is written; return the result of the command."""
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
     if len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)

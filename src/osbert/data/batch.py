@@ -150,6 +150,13 @@ def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = 
     """Return examples as batches of at most `tokens` tokens each, sources included; as one when it is 0.
 
     A sequence longer than that stands alone; with `together` the sequences of a record are parted by nothing.
+
+    >>> from osbert.data.pack import Packer
+    >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+    >>> packer = Packer(tokenizer=Tokenizer([*SPECIALS, "a"]), length=16)
+    >>> examples = [packer.single(*packer.run("a " * pieces)) for pieces in (3, 1, 2, 2)]
+    >>> [batch.lengths for batch in micro_batches(examples, 8)]
+    [(5,), (4, 4), (3,)]
     """
     if not len(examples):
         return []

@@ -25,6 +25,9 @@ def quotas(tokens: Places, *, rate: float, limit: int = 0) -> Places:
     """Return how many of `tokens` (B,) positions to choose: the rate's share, rounded, at least 1, at most `limit`.
 
     No limit when it is 0. google-research/bert counts the specials among the tokens, so 128 tokens at 15% give 19.
+
+    >>> quotas(np.array([128, 3]), rate=0.15)
+    array([19,  1])
     """
     counts = np.maximum(1, np.rint(tokens * rate).astype(np.int64))
     return np.minimum(counts, limit) if limit else counts
@@ -72,6 +75,20 @@ def choose_words(
     a word that is chosen already, and where one more word would exceed the count. A word that does not fit at all is
     passed over, as in google-research/bert. So no more are chosen than asked for, and fewer only where nothing fits; an
     example whose shortest word is longer than that gets this one.
+
+    Of "the cats sat the ." three pieces are to be chosen. "cats" is two pieces, which are chosen together or not at
+    all; with shares of 0 and 1 every run has two words, if they fit.
+
+    >>> words = np.array([False, True, True, False, True, True, True, False])
+    >>> special = np.array([True, False, False, False, False, False, False, True])
+    >>> from osbert.data.example import Example
+    >>> ids, segments = np.arange(8, dtype=np.int32), np.zeros(8, np.int8)
+    >>> text = Examples.of([Example(ids=ids, segments=segments, words=words, special=special)])
+    >>> noise = Noise(np.array([0], np.uint64))
+    >>> choose_words(text, np.array([3]), noise)  # the, sat, .
+    (array([1, 4, 6]), array([3]))
+    >>> choose_words(text, np.array([3]), noise, shares=(0, 1))  # sat the, .
+    (array([4, 5, 6]), array([3]))
     """
     firsts, ends = word_bounds(examples.words, examples.special)
     words = np.diff(np.searchsorted(firsts, examples.starts), append=len(firsts))
@@ -112,6 +129,9 @@ def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
     """Return where the words among N tokens start and end, (W,) each; they hold every position that is not special.
 
     Pieces at the beginning of a text that continue a word from before it count as a word.
+
+    >>> word_bounds(np.array([False, True, False, True, False]), np.array([True, False, False, False, True]))
+    (array([1, 3]), array([3, 4]))
     """
     starts = words | np.concatenate([[True], special[:-1]])
     starts &= ~special

@@ -13,7 +13,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.data.ragged import Places, begins, ranges
 
 Mode = Literal["both", "left_to_right", "right_to_left", "sequence_to_sequence"]
-Prediction = Literal["masked", "shifted"]
+Writing = Literal["masked", "shifted"]
 """Where a piece that is written is predicted: at the [MASK] in its place, or at the token before it."""
 
 LEFT_TO_RIGHT, RIGHT_TO_LEFT, SOURCE, TARGET = 2, 3, 4, 5

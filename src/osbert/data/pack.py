@@ -85,7 +85,17 @@ class Packer:
         return self._sequence((PieceRun(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
-        """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer."""
+        """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer.
+
+        >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+        >>> tokenizer = Tokenizer([*SPECIALS, "the", "cat", "sat", "##s", "."])
+        >>> packer = Packer(tokenizer=tokenizer, length=8)
+        >>> example = packer.pair(packer.run("the cats sat."), packer.run("the cat."))
+        >>> tokenizer.tokens(example.ids)
+        ['[CLS]', 'the', 'cat', '##s', '[SEP]', 'the', 'cat', '[SEP]']
+        >>> example.segments.tolist(), example.truncated
+        ([0, 0, 0, 0, 0, 1, 1, 1], 3)
+        """
         left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), self.room(2)))
         runs = (PieceRun(first.ids[:left], first.words[:left]), PieceRun(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
@@ -99,6 +109,18 @@ class Packer:
 
         Only a sentence longer than a sequence is cut, into parts that are all used. With `cross_documents` a sequence
         goes on with the next document: FULL-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2), else DOC-SENTENCES.
+
+        Three sentences of two pieces each, in sequences of six tokens:
+
+        >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+        >>> tokenizer = Tokenizer([*SPECIALS, "a", "b", "c", "d", "e", "f"])
+        >>> bounds, words = np.array([0, 2, 4, 6]), np.ones(6, np.bool_)
+        >>> document = Document(ids=tokenizer.encode("a b c d e f"), sentences=bounds, words=words)
+        >>> packer = Packer(tokenizer=tokenizer, length=6, short=0)
+        >>> for example in packer.spans([document], np.random.default_rng(0)):
+        ...     print(*tokenizer.tokens(example.ids))
+        [CLS] a b c d [SEP]
+        [CLS] e f [SEP]
         """
         room = self.room(1)
         sentences = Sentences(Documents.of(documents), longest=room)
@@ -142,6 +164,9 @@ def shares(first: Places, second: Places, room: int) -> tuple[Places, Places]:
     """Return how many pieces two texts keep when one piece at a time is taken from the longer (at a tie the second).
 
     Of many pairs at once: (E,) each.
+
+    >>> shares(np.array([9, 2]), np.array([4, 3]), room=8)
+    (array([4, 2]), array([4, 3]))
     """
     left = np.minimum(first, np.maximum(room - second, room - room // 2))
     fits = first + second <= room

@@ -90,6 +90,20 @@ def pairs(
 
     `texts`: where A starts and ends and where B starts and ends in the pieces of the documents, (E,) each. `labels`
     (E,): what they are, by objective.
+
+    A is the first three pieces of a document and B its last two, but seven tokens hold four pieces beside three
+    specials: A, the longer, loses one, here at its front.
+
+    >>> from osbert.text.document import Document
+    >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+    >>> tokenizer = Tokenizer([*SPECIALS, "a", "b", "c", "d", "e", "f"])
+    >>> bounds, words = np.array([0, 2, 4, 6]), np.ones(6, np.bool_)
+    >>> document = Document(ids=tokenizer.encode("a b c d e f"), sentences=bounds, words=words)
+    >>> texts = tuple(np.array([place]) for place in (0, 3, 4, 6))
+    >>> packer = Packer(tokenizer=tokenizer, length=7)
+    >>> (pair,) = pairs(Documents.of([document]), texts, packer, np.random.default_rng(0), {})
+    >>> print(*tokenizer.tokens(pair.ids), pair.truncated)
+    [CLS] b c [SEP] e f [SEP] 1
     """
     firsts = np.stack(texts[::2], axis=1)  # (E, 2)
     sizes = np.stack(texts[1::2], axis=1) - firsts

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from osbert.data.batch import micro_batches
 from osbert.data.encoded import EncodedRecords
+from osbert.data.examples import Examples
 from osbert.data.loader import Purpose, seed_of
+from osbert.data.noise import Noise
 from osbert.data.step import Cursor, Step
 
 
@@ -39,6 +42,13 @@ class RecordLoader:
         self.seed = seed
         self.together = together
         self.whole = whole
+        self.corrupt: Callable[[Examples, Noise], Examples] | None = None
+
+    def corrupting(self, corrupt: Callable[[Examples, Noise], Examples]) -> RecordLoader:
+        """Return a loader of the same steps whose sequences get noise and labels, others in each epoch."""
+        loader = copy.copy(self)
+        loader.corrupt = corrupt
+        return loader
 
     @property
     def steps_per_epoch(self) -> int:
@@ -56,6 +66,9 @@ class RecordLoader:
                 end = first + len(chosen)
                 after = Cursor(epoch=epoch + 1) if end == len(places) else Cursor(epoch=epoch, index=end)
                 examples = self.encoded.take(chosen)
+                if self.corrupt:
+                    key = seed_of(self.seed, Purpose.NOISE, epoch, first).generate_state(1, np.uint64)[0]
+                    examples = self.corrupt(examples, Noise.at(int(key), np.arange(len(examples))))
                 batches = micro_batches(examples, self.micro_tokens, together=self.together)
                 yield Step(batches=[replace(one, whole=self.whole) for one in batches], cursor=after)
             start = 0

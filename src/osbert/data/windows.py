@@ -23,6 +23,13 @@ def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
     """Return the windows over `count` pieces, of `room` pieces each but the last; neighbours share `overlap` pieces.
 
     They share at most half of a window (`step`).
+
+    Of the two pieces that both windows have, each counts in the window in which more pieces stand around it:
+
+    >>> for window in windows(10, room=6, overlap=2):
+    ...     print(window)
+    TextWindow(start=0, end=6, first=0, last=5)
+    TextWindow(start=4, end=10, first=5, last=10)
     """
     bounds = spread(count, room, step(room, overlap))
     borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]

@@ -25,6 +25,20 @@ def starting_piece(tokenizer: AnyTokenizer) -> int:
     return form.after[-1] if form.before and form.after else tokenizer.pad
 
 
+def started(source: Example, tokenizer: AnyTokenizer) -> Example:
+    """Return what a decoder reads before it writes from a source: the starting piece."""
+    one = np.ones(1, np.bool_)
+    return Example(
+        ids=np.array([starting_piece(tokenizer)]),
+        segments=np.zeros(1, np.int8),
+        words=~one,
+        special=one,
+        source=source,
+        record=source.record,
+        truncated=source.truncated,
+    )
+
+
 def written(source: Example, text: Example, tokenizer: AnyTokenizer, *, name: str) -> Example:
     """Return the example of a decoder that writes `text` from `source`, both as a Packer lays them out.
 

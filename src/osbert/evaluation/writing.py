@@ -20,6 +20,7 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.form import Form
+from osbert.training.memory import device_memory
 
 ROWS = 64
 """Most rows, beams counted, that are written side by side."""
@@ -125,16 +126,26 @@ class PromptWriter:
         sizes = self.learner.backbone.architecture
         token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
         together: list[int] = []
-        lengths = [len(prompt) + (0 if prompt.source is None else len(prompt.source)) for prompt in prompts]
-        for number in sorted(range(len(prompts)), key=lambda number: lengths[number]):
-            longest = lengths[number] + self.options.most
+        for number in sorted(range(len(prompts)), key=lambda number: _read_of(prompts[number])):
+            longest = _read_of(prompts[number]) + self.options.most
             rows = (len(together) + 1) * self.options.beams
+            self._require_memory(self.options.beams * longest * token)
             if together and (rows > ROWS or rows * longest * token > CACHE):
                 yield together
                 together = []
             together.append(number)
         if together:
             yield together
+
+    def _require_memory(self, needed: int) -> None:
+        """Raise UserError if the keys and values of one prompt's rows take more memory than there is."""
+        if needed > (there := device_memory(self.decoder.device)):
+            field = "beams" if self.options.beams > 1 else "most"
+            raise UserError(
+                f"The keys and values of one text take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f} GB of "
+                f"memory. Lower {field}, which is {getattr(self.options, field):,}.",
+                code="out-of-memory",
+            )
 
     def _finished(self, row: WrittenRow, prompt: Example) -> Generation:
         if not np.isfinite(row.log_probability):
@@ -156,6 +167,11 @@ class PromptWriter:
         # A special piece at its end, as after a source, parts the two texts.
         before = [] if prompt.special[-1] else prompt.ids[~prompt.special].tolist()[-8:]
         return self.tokenizer.decode([*before, *pieces])[len(self.tokenizer.decode(before)) :]
+
+
+def _read_of(prompt: Example) -> int:
+    """Return how many tokens of a prompt and its source are read."""
+    return len(prompt) + (0 if prompt.source is None else len(prompt.source))
 
 
 def end_of(form: Form) -> int | None:

@@ -67,7 +67,9 @@ class Engine(PieceModel):
         self.task = source.task
         self.remarks = source.remarks
         self.pieces = pieces
-        self.masks = pieces if backend.architecture.direction == "both" else None
+        self.masks = (
+            pieces if backend.architecture.direction == "both" and not backend.architecture.has_decoder else None
+        )
         longest = backend.architecture.length
         self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
         self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted

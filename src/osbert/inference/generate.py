@@ -1,4 +1,4 @@
-"""Texts -> what a model writes after them, or for them where it was fine-tuned to write."""
+"""Texts -> what a model writes after them, or for them where it has learnt to write from a source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.modes import Prediction, source_of, with_mask
+from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
+from osbert.data.written import started
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
@@ -67,8 +68,8 @@ class TextWriter:
         if head is None or writer is None:
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
-                'with its language head (objectives = ["left_to_right"] or ["unified"], or a GPT-2 folder), or a run '
-                "of osbert finetune generate.",
+                'with its language head (objectives = ["left_to_right"], ["unified"] or ["spans"], or a GPT-2 or T5 '
+                "folder), or a run of osbert finetune generate.",
                 code="unsupported-model",
             )
         length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
@@ -77,9 +78,11 @@ class TextWriter:
                 f"most is {writer.options.most:,}, but the model reads {length:,} tokens, and some are the text's.",
                 code="invalid-value",
             )
+        packer = Packer(tokenizer=engine.tokenizer, length=length)
+        if engine.learner.backbone.architecture.has_decoder:
+            return cls(writer=writer, prompt=_encoded_sources(packer), goes_on=False)
         if head.writes:
-            packer = Packer(tokenizer=engine.tokenizer, length=length)
-            prompt = _unified_sources(head.writes, packer, most=writer.options.most)
+            prompt = _unified_sources(packer, writer.options.most, head.writes)
             return cls(writer=writer, prompt=prompt, goes_on=False)
         return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
 
@@ -140,21 +143,23 @@ def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
     return prompt
 
 
-def _unified_sources(writes: Prediction, packer: Packer, *, most: int) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out a text as a unified model's source, with the [MASK] behind it where one is read there."""
+def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as a source of mode sequence_to_sequence, with room for `most` pieces behind it."""
 
     def prompt(texts: Sequence[str]) -> Example:
         source = source_of(packer.tokenizer.encode(_single(texts)), packer, most=most)
-        return source if writes == "shifted" else with_mask(source, packer)
+        return with_mask(source, packer) if writes == "masked" else source
 
     return prompt
 
 
-def _single(texts: Sequence[str]) -> str:
-    """Return the one text of a sample. Raises UserError where there are more."""
-    if len(texts) != 1:
-        raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
-    return texts[0]
+def _encoded_sources(packer: Packer) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as the source of an encoder-decoder, and the piece that its decoder begins with."""
+
+    def prompt(texts: Sequence[str]) -> Example:
+        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer)
+
+    return prompt
 
 
 def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]], Example]:
@@ -177,3 +182,10 @@ def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]
         )
 
     return prompt
+
+
+def _single(texts: Sequence[str]) -> str:
+    """Return the one text of a sample. Raises UserError where there are more."""
+    if len(texts) != 1:
+        raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
+    return texts[0]

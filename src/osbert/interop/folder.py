@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from osbert import components
-from osbert.data.modes import Prediction
+from osbert.data.modes import Writing
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
@@ -192,12 +192,12 @@ class Folder:
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
 
     @property
-    def writes(self) -> Prediction | None:
+    def writes(self) -> Writing | None:
         """Return how the head of the pretraining writes, None where it does not."""
         value = self.config.get(WRITES)
-        if value not in (None, *get_args(Prediction)):
+        if value not in (None, *get_args(Writing)):
             raise UserError(
-                f"{self}: {WRITES} is {value!r} in config.json; it must be one of {get_args(Prediction)}.",
+                f"{self}: {WRITES} is {value!r} in config.json; it must be one of {get_args(Writing)}.",
                 code="unsupported-model",
             )
         return value
@@ -269,7 +269,7 @@ class Folder:
 
 
 def pretraining_heads(
-    backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Prediction | None = None
+    backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Writing | None = None
 ) -> dict[str, Head]:
     """Return fresh heads of the objectives that there are tensors for, by name; `writes` as for MaskedLanguageHead."""
     heads: dict[str, Head] = {}

@@ -165,6 +165,7 @@ class Architecture(Sizes):
             layers=layers,
             width=width,
             heads=heads,
+            head_width=0 if self.head_width == width // heads else self.head_width,
             key_heads=math.gcd(heads, self.key_heads) % heads,
             feedforward=round(self.feedforward * width / self.width),
             distinct=math.gcd(layers, self.distinct) if self.distinct else 0,

@@ -79,6 +79,10 @@ class Objective:
         """Return the examples of some documents, as Sequences or one by one; None when any layout will do."""
         return None
 
+    def room(self, length: int, specials: int) -> int:
+        """Return how many tokens of text, `specials` among them, become a sequence of `length`; usually as many."""
+        return length
+
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
         """Return the example with this objective's noise and labels, drawn anew each epoch."""
         if type(self).corrupt_all is Objective.corrupt_all:

@@ -11,7 +11,7 @@ import numpy as np
 from osbert.data.corrupt import quotas
 from osbert.data.example import Booleans, Example
 from osbert.data.examples import Examples, Targets
-from osbert.data.modes import LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEGMENTS, SOURCE, TARGET, Prediction, orders
+from osbert.data.modes import LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEGMENTS, SOURCE, TARGET, Writing, orders
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, shares
 from osbert.data.pairs import consecutive
@@ -48,7 +48,7 @@ class UnifiedLanguage(MaskedLanguage):
     """How often it sees itself and the tokens after it."""
     sequence_to_sequence: float = 2.0
     """How often it sees the source and, in the target, the tokens of the target before it and itself."""
-    prediction: Prediction = "masked"
+    prediction: Writing = "masked"
     """masked: pieces are predicted at the [MASK] in their place; shifted: at the token before them (of right_to_left,
     after them), all of them, and masked in mode both alone."""
     sources: bool = True

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from osbert.errors import Problems
-from osbert.reading.form import open_text
+from osbert.reading.form import decoding_error, open_text
 from osbert.text.split import ranges
 
 BEGIN = "#begin document"
@@ -141,31 +141,41 @@ def read_documents(path: Path, problems: Problems, *, encoding: str = "utf-8") -
     A document whose brackets do not pair goes into `problems` with its line, and is left out.
     """
     rows: list[tuple[int, list[str]]] = []
-    with open_text(path, encoding) as text:
-        for number, raw in enumerate(text, 1):
-            line = raw.rstrip("\r\n")
-            if line.startswith("#"):
-                if rows:
-                    yield from _document(rows, path, problems)
-                rows = []
-            else:
-                rows.append((number, line.split("\t") if "\t" in line else line.split()))
+    for number, line in _lines(path, encoding):
+        if line.startswith("#"):
+            if rows:
+                yield from _document(rows, path, problems)
+            rows = []
+        else:
+            rows.append((number, line.split("\t") if "\t" in line else line.split()))
     if rows:
         yield from _document(rows, path, problems)
 
 
 def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[list[LinkedText]]:
     """Yield the text of each row of GAP in which one of the two names is right; a list, as a document is one."""
-    with open_text(path, encoding) as text:
-        head = next(iter(text), "").rstrip("\r\n").split("\t")
-        for line, raw in enumerate(text, 2):
-            row = dict(zip(head, raw.rstrip("\r\n").split("\t")))
-            try:
-                found = _gap_text(row, path, line)
-            except (KeyError, ValueError) as error:
-                problems.add(f"{path}, line {line}: {error}", code="unusable-row")
-                continue
-            yield [found] if found else []
+    lines = _lines(path, encoding)
+    head = next(lines, (1, ""))[1].split("\t")
+    for line, text in lines:
+        row = dict(zip(head, text.split("\t")))
+        if missing := [name for name in GAP if name not in row]:
+            problems.add(f"{path}, line {line}: the row breaks off before {missing[0]}.", code="unusable-row")
+            continue
+        try:
+            found = _gap_text(row, path, line)
+        except ValueError as error:
+            problems.add(f"{path}, line {line}: {error}.", code="unusable-row")
+            continue
+        yield [found] if found else []
+
+
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers."""
+    try:
+        with open_text(path, encoding) as text:
+            yield from ((number, raw.rstrip("\r\n")) for number, raw in enumerate(text, 1))
+    except UnicodeError as error:
+        raise decoding_error(path, encoding) from error
 
 
 def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
@@ -173,7 +183,10 @@ def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
     text, heads = row["Text"], {}
     spans = ranges(text, "words")
     for name in ("Pronoun", "A", "B"):
-        start = int(row[f"{name}-offset"])
+        offset = row[f"{name}-offset"]
+        if not offset.isdecimal():
+            raise ValueError(f"the offset of {name} is {offset!r}, and must be a number")
+        start = int(offset)
         end = start + len(row[name])
         if text[start:end] != row[name]:
             raise ValueError(f"{row[name]!r} does not stand at character {start}")
@@ -196,6 +209,10 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
     begun: dict[int, list[int]] = {}
     for number, cells in rows:
         if len(cells) < 5:
+            if any(cells):
+                where = f"{path}, line {number}"
+                problems.add(f"{where}: {len(cells)} columns, and CoNLL-2012 has 5 or more.", code="unusable-row")
+                return
             if words and sentences[-1] != len(words):
                 sentences.append(len(words))
             continue

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from osbert.reports.page import Section, write_report
+from osbert.reports.page import Section, paragraph, write_report
 
 BROWSER = Path(__file__).parent / "browser"
 """What the file and the server's page are both drawn by."""
@@ -27,6 +27,10 @@ CAUTION = (
     "Pinter 2019). For that see osbert explain."
 )
 
+PLAIN = (
+    "How much each head takes from one word, the key, into another, the query: the weights of a query sum to 100%. "
+    "Choose layers, heads and words; the pictures follow."
+)
 START = """const found = (id) => document.getElementById(id);
 attentionView(found("attention"), JSON.parse(found("attention-data").textContent));"""
 
@@ -36,6 +40,7 @@ def write_attention(path: Path, record: Mapping[str, Any], name: str) -> Path:
     # A text may hold </script>, and JSON has another way to write that letter.
     data = json.dumps(record, ensure_ascii=False).replace("<", "\\u003c")
     parts = [
+        paragraph(PLAIN),
         '<div id="attention"></div>',
         f'<script type="application/json" id="attention-data">{data}</script>',
         "<noscript><p>The pictures need JavaScript, which is switched off here.</p></noscript>",

@@ -1,4 +1,4 @@
-"""Heat maps as plain SVG text: a row a layer, a column a head or another layer, darker for more."""
+"""Heat maps as plain SVG text: a row a layer, a column a head or another layer, stronger for more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def heat_map(
 ) -> str:
     """Return a <figure> of values (layers, C), the lowest layer below; NaN is an empty cell.
 
-    `notes`: what a cell says when pointed at. `ends`: the values of no colour and of the darkest. Layers that have
+    `notes`: what a cell says when pointed at. `ends`: the values of no colour and of the strongest. Layers that have
     heads count from 1; where the columns are layers, too, 0 is the embedding output.
     """
     height, width = values.shape
@@ -43,7 +43,7 @@ def heat_map(
     low, most = ends
     parts = [
         f'<text class="tick" x="{LEFT}" y="10">{columns} →</text>',
-        f'<text class="tick end" x="{WIDTH - RIGHT}" y="10">{short(low)} (light) to {short(most)} (dark)</text>',
+        f'<text class="tick end" x="{WIDTH - RIGHT}" y="10">{short(low)} (faint) to {short(most)} (strong)</text>',
         f'<text class="tick" x="2" y="{TOP - 6}">layer</text>',
     ]
     bottom = TOP + high * height

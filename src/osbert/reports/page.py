@@ -35,7 +35,7 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; overflow-wrap
   font-variant-numeric: tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid
   var(--grid); overflow-wrap: normal; }
 .wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; }
-.long { min-width: min(70vw, 17rem); } th { vertical-align: bottom; }
+.long { min-width: min(70vw, 17rem); } .interval { white-space: nowrap; } th { vertical-align: bottom; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .4rem 1.6rem; }
 figure.plot { margin: .5rem 0; max-width: 480px; } figure.plot svg { width: 100%; height: auto; display: block; }
 figcaption { font-size: .88rem; line-height: 1.35; margin-bottom: .3rem; }
@@ -58,10 +58,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 """What a browser lets a page do: show itself, and run the one script whose hash `write_report` adds."""
 LONG_CELL = 20
 """Letters above which a cell of a table is several words."""
+INTERVAL = re.compile(r"[-+]?[\d.,]+%? (?:\([-+]?[\d.,]+%? )?to [-+]?[\d.,]+%?\)?")
+"""A number with its interval, or an interval, in a cell; over several lines neither can be read."""
 END = "\n</body>\n</html>\n"
 """How every page ends."""
-
-
 RATIOS = (".share", ".precision", ".recall")
 """How the names of figures end that an objective has which looks for a few tokens."""
 OTHERS = {BEFORE: "corpus before", GENERAL: "general text"}
@@ -164,6 +164,7 @@ def _cell(tag: str, value: object) -> str:
     if isinstance(value, Link):
         return f'<{tag}><a href="{escape(value.target)}">{escape(value.text)}</a></{tag}>'
     look = ' class="long"' if len(str(value)) > LONG_CELL else ""
+    look = ' class="interval"' if INTERVAL.fullmatch(str(value)) else look
     return f"<{tag}{look}>{escape(str(value))}</{tag}>"
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
+from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
@@ -61,8 +62,6 @@ class Source:
         source.task = task
         vars(task)["source"] = source  # where a cached property keeps it
         return task
-
-    # Splits.
 
     def files(self) -> Mapping[str, Origin]:
         """Return the file, or the table, of each split; one alone is {"all": file}. UserError when there is none."""
@@ -111,10 +110,7 @@ class Source:
     # What is read of them.
 
     def cells(self, column: str) -> Mapping[int, str]:
-        """Return what a column holds in the training file, by the line that each row begins on.
-
-        Raises UserError when there is no such column.
-        """
+        """Return the cells of a column of the training file by their rows' first lines; UserError if there is none."""
         raise UserError(f"{self.called} is no table: it has no column '{column}'.", code="unknown-column")
 
     def resolved(self) -> Task:
@@ -286,16 +282,13 @@ class Task(Edges, Objective):
         return "" if record.label is not None else "label that can be learnt from"
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of texts given one by one, as on a command line, in the order the model reads them.
-
-        Raises UserError when the task reads another number of texts.
-        """
+        """Return the record of texts in the order the model reads them; UserError at another number than it reads."""
         return Record(number=0, texts=tuple(texts))
 
     # The model: records to sequences, outputs to predictions.
 
-    def for_model(self, sizes: Sizes) -> Self:
-        """Return the task with what its sequences owe to a model's settings, before it is first laid out."""
+    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
+        """Return the task with what its sequences owe to a model's settings and pretraining, before it is laid out."""
         return self
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:

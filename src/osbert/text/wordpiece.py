@@ -22,6 +22,10 @@ class WordPiece:
         """Return the (id, end) of each piece, `end` being the place in the word after it.
 
         A word with a part that no piece fits is [UNK] as a whole. `inside`: what is cut is the rest of a word.
+
+        >>> pieces = WordPiece(["[UNK]", "un", "##aff", "##able", "##a"], unknown=0)
+        >>> pieces.cut("unaffable"), pieces.cut("unfair")
+        ([(1, 2), (2, 5), (3, 9)], [(0, 6)])
         """
         length = len(word)
         if length > LONGEST_WORD:

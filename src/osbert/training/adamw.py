@@ -8,7 +8,7 @@ import torch
 
 
 class PlainAdamW(torch.optim.AdamW):
-    """AdamW whose methods are torch's own, taken out of their decorators.
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) whose methods are torch's own, taken out of their decorators.
 
     The decorators matter only to an optimiser that is compiled, which osbert's never is. At the first call they import
     torch._dynamo, which takes as long as importing torch: most of what a small run takes in all.

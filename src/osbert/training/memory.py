@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -96,3 +97,10 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def device_memory(device: torch.device) -> int:
+    """Return the bytes of memory that a device has; of a CPU, those of the machine."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -13,7 +13,7 @@ from osbert.analysis.judgements import shared_pieces
 from osbert.inference.engine import Engine, load
 from osbert.runs.analyse.run import ModelAnalysis
 from refusals import refusal
-from tiny_runs import write_run
+from tiny_runs import WORDS, write_run
 
 ARTICLES, ADJECTIVES, NOUNS = ("a", "the"), ("good", "fine", "bad", "poor"), ("film", "play", "actor", "actors")
 PATTERNS = ["the [X] is a [Y] .", "[X] , a [Y]", "a [Y] [X]"]
@@ -147,7 +147,8 @@ def test_models_that_predict_no_pieces_say_so(runs: dict[str, Path], model: Path
     (folder / "texts.txt").write_text("the good film .\n\na bad play .\n\n" * 12)
     other = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", device="cpu", shortest=3)
     assert {"minimal_pairs", "stereotypes", "facts"}.isdisjoint(other.figures)
-    assert sum("no language head" in note for note in other.notes) >= 3
+    [mute] = [note for note in other.notes if "no language head" in note]
+    assert {*mute.partition(":")[0].split(", ")} >= {"minimal_pairs", "stereotypes", "facts"}
     causal = write_run(tmp_path / "causal", None, masks=True, direction="left_to_right")
     read = osbert.analyse(causal, data=folder, out=tmp_path / "read", device="cpu", shortest=3)
     assert read.figure("minimal_pairs", paradigm="order").n == 32 and "stereotypes" not in read.figures
@@ -163,3 +164,42 @@ def test_rows_that_cannot_be_used_are_named_and_left_out_where_that_is_said(mode
     found = osbert.analyse(model, data=path, out=tmp_path / "out", device="cpu", errors="replace")
     assert found.figure("minimal_pairs", paradigm="pairs").n == 3
     assert sum("left out:" in note for note in found.notes) == 2
+
+
+def write_occupations(folder: Path, **others: str) -> Path:
+    folder.mkdir()
+    sentences = [f"[the {adjective} actor] , [{{}}] {noun} ." for adjective in ADJECTIVES for noun in NOUNS]
+    for name, pronouns in (("pro", ("he", "she")), ("anti", ("she", "he"))):
+        lines = [f"{n} {one.format(pronouns[n % 2])}\n" for n, one in enumerate(sentences, 1)]
+        (folder / f"{name}_stereotyped_type1.txt.dev").write_text("".join(lines) + others.get(name, ""))
+    (folder / "male_occupations.txt").write_text("driver\nguard\n")
+    return folder
+
+
+def test_the_pronoun_of_a_stereotype_is_likelier_where_its_sentence_scores_higher(tmp_path: Path) -> None:
+    model = write_run(tmp_path / "model", None, masks=True, layers=2, words=[*WORDS, "he", "she", ","])
+    engine = load(model, device="cpu")
+    folder = write_occupations(tmp_path / "data")
+    found = osbert.analyse(model, data=folder, out=tmp_path / "out", device="cpu")
+    assert list(found.counts) == ["occupations"] and any("16 pairs of sentences on" in note for note in found.notes)
+    texts = [
+        [line.split(" ", 1)[1].replace("[", "").replace("]", "") for line in path.read_text().splitlines()]
+        for path in sorted(folder.glob("*.dev"), reverse=True)
+    ]
+    pro, anti = ([one.log_likelihood for one in engine.score(part)] for part in texts)
+    right = [one > two for one, two in zip(pro, anti, strict=True)]
+    assert found.figure("occupations").n == 16
+    assert found.figure("occupations").value == pytest.approx(sum(right) / 16, rel=1e-5)
+    page = (found.folder / "report.html").read_text()
+    assert page.count("<figure") == page.count('<p class="soft">') == 1
+
+
+def test_sentences_without_a_partner_are_named(model: Path, tmp_path: Path) -> None:
+    folder = write_occupations(
+        tmp_path / "data", pro="17 [a] [he] film\nfilm\n18 [a] [it] film\n", anti="18 [a] [it] .\n"
+    )
+    with refusal("unusable-row", "pro_stereotyped_type1.txt.dev, line 17", "line 18", "line 19", "hers"):
+        osbert.analyse(model, data=folder, out=tmp_path / "out", device="cpu")
+    (folder / "anti_stereotyped_type1.txt.dev").unlink()
+    with refusal("missing-file", "anti_stereotyped_type1.txt.dev"):
+        osbert.analyse(model, data=folder, out=tmp_path / "out", device="cpu")

@@ -24,6 +24,7 @@ from osbert.reading.trees import Tree
 
 MASK = 4
 TAGS = ("NOUN", "VERB")
+SPEECH = ("part of speech", TAGS)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def sample(count: int) -> TextSample:
 
 
 def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: AnalysedModel) -> None:
-    trees = _masked(model, sample(60), "select", TAGS)
+    trees = _masked(model, sample(60), "select", SPEECH)
     eraser = _moments(model, trees, 2, lambda _: None)[1].eraser()
     [(batch, tags)] = _batches(trees)
     with torch.no_grad():
@@ -74,13 +75,20 @@ def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: Anal
 def test_the_cost_is_against_the_loss_before_and_random_directions(model: AnalysedModel) -> None:
     given, read = sample(420), []
     figures = Erasure().measure(model, given, read.append)
-    before = _losses(model, _masked(model, given, "score", TAGS), {}, lambda _: None)
-    assert [one.where for one in figures] == [{"layer": layer, "directions": 1} for layer in range(3)]
+    before = _losses(model, _masked(model, given, "score", SPEECH), {}, lambda _: None)
+    assert [one.where for one in figures] == [
+        {"label": "part of speech", "layer": layer, "directions": 1} for layer in range(3)
+    ]  # there is one relation alone
     for one in figures:
         assert one.n == len(before) == 210 and one.baselines[BEFORE] == pytest.approx(before.mean())
         assert one.interval is not None and one.interval[0] < one.value < one.interval[1]
     assert any(abs(one.value - one.baselines[RANDOM]) > 1e-4 for one in figures) and sum(read) == 210 * 9 * 8
     assert "nats more" in Erasure.section(figures).html()
+    related = [replace(one, tree=replace(one.tree, tags=("_",) * 7, relations=one.tree.tags)) for one in given.trees]
+    others = Erasure().measure(model, replace(given, trees=related), read.append)
+    assert [one.value for one in others] == [one.value for one in figures]
+    assert {one.where["label"] for one in others} == {"relation to the head"}
+    assert Erasure.section([*figures, *others]).html().count("nats more") == 2
 
 
 def test_a_model_that_predicts_no_pieces_and_too_few_pieces_have_no_figure(model: AnalysedModel) -> None:

@@ -56,6 +56,10 @@ def test_states_that_are_a_tree_give_its_arcs_and_noise_does_not() -> None:
     assert figures["tree_order", 1].value > 0.9 > 0.6 > figures["tree_order", 0].value
     control = figures["tree_arcs", 1].baselines[CONTROL]
     assert control < 0.8 and figures["tree_arcs_selectivity", 1].value == pytest.approx(1 - control)
+    margin = 1.96 * np.sqrt(control * (1 - control) / (4 * LEAST))
+    assert figures["tree_arcs_selectivity", 1].interval == pytest.approx(
+        (1 - control - margin, 1 - control + margin), abs=1e-4
+    )
     code = figures["tree_arcs_bits", 1]
     assert code.value < code.baselines[EMBEDDINGS] and code.value < code.baselines[CONTROL]
     assert code.baselines[UNIFORM] == pytest.approx(np.log2(5)) and code.n == 15 * LEAST

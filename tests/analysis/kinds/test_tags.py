@@ -51,7 +51,10 @@ def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
     assert embeddings.value == pytest.approx(0.5, abs=0.1) and embeddings.baselines[CONTROL] > 0.9
     assert layer.baselines[CONTROL] < 0.75 and layer.baselines[FREQUENT] == pytest.approx(0.5, abs=0.1)
     assert layer.baselines[RANDOM] < 0.7 and layer.baselines[Tags.clue] == pytest.approx(0.5, abs=0.1)
-    one, other = [found.value for found in figures if found.name == "tags_selectivity"]
+    selective = [found for found in figures if found.name == "tags_selectivity"]
+    one, other = [found.value for found in selective]
+    assert other == pytest.approx(layer.value - layer.baselines[CONTROL])
+    assert selective[1].interval is not None and 0 < selective[1].interval[0] < other < selective[1].interval[1] < 1
     assert one < 0 < other and "layer 1" in analysis.section(figures).html()
 
 

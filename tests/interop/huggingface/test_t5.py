@@ -14,9 +14,11 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import tokenizers
 import transformers
 from safetensors.torch import load_file
 
+import osbert
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
@@ -27,6 +29,7 @@ from osbert.models.contract import Learner
 from osbert.models.generation.search import Limits, WrittenRow, write
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.objectives.spans import sentinels
 from refusals import refusal
 
 SIZES: dict[str, Any] = {
@@ -151,3 +154,35 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(written | {name: value}))
         with refusal("unsupported-model", name):
             _ = open_folder(tmp_path).architecture
+
+
+def write_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
+    """Write a tokenizer in T5's form: the padding, the end and the unknown first, sentinels last and going down."""
+    words = ["\u2581good", "\u2581film", "\u2581bad", *(f"\u2581w{number}" for number in range(44))]
+    sentinels = [f"<extra_id_{9 - number}>" for number in range(10)]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((word, -3.0) for word in words)]
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.decoder = tokenizers.decoders.Metaspace()
+    library.add_special_tokens(["<pad>", "</s>", "<unk>", *sentinels])
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=library, **names)
+    made.save_pretrained(folder)
+    return made
+
+
+@torch.no_grad()
+def test_a_folder_writes_the_texts_that_they_write(tmp_path: Path) -> None:
+    made, theirs = save(tmp_path, "1.0"), write_tokenizer(tmp_path)
+    model = osbert.load(tmp_path)
+    assert len(model.tokenizer) == 60 and sentinels(model.tokenizer).tolist() == [*range(59, 49, -1)]
+    assert model.tokenizer.encode("good film").tolist() == [3, 4]
+    found = model.generate(["good film", "bad w3 w4 w5"], most=6)
+    for text, said in zip(("good film", "bad w3 w4 w5"), found, strict=True):
+        ids = theirs(text, return_tensors="pt").input_ids
+        rows = made.generate(input_ids=ids, do_sample=False, max_new_tokens=6, suppress_tokens=[0, 2])
+        wanted = [piece for piece in rows[0].tolist()[1:] if piece != 1]
+        assert said.pieces == len(wanted) and said.text.split() == theirs.decode(wanted).split()

@@ -141,6 +141,8 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"segments": 0},
         {"root_norm": True},
         {"key_heads": 1},
+        {"head_width": 3},
+        {"positions": "none"},
         {"summary": "late"},
         {"distance_scores": 8},
         {"first_position": 2},
@@ -206,7 +208,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested |= {"piece_transform", "tied"}  # of the language-model heads: heads/test_predictions.py
+    tested |= {"piece_transform", "tied", "scaled_pieces"}  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.data.modes import Prediction, source_of, with_mask, with_target
+from osbert.data.modes import Writing, source_of, with_mask, with_target
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
@@ -28,12 +28,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "rotary, local": {"positions": "rotary", "window": 3, "global_every": 2, "local_base": 50.0},
     "scored distances": {"distance_scores": 8, "normalization": "pre"},
 }
-WRITES: tuple[Prediction, ...] = ("masked", "shifted")
+WRITES: tuple[Writing, ...] = ("masked", "shifted")
 PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, *(f"w{number}" for number in range(18))]), length=40)
 MASK = PACKER.tokenizer.mask
 
 
-def model(writes: Prediction, **settings: Any) -> LeftToRightDecoder:
+def model(writes: Writing, **settings: Any) -> LeftToRightDecoder:
     torch.manual_seed(0)
     sizes = Architecture(layers=3, heads=4, width=16, length=40, vocabulary=len(PACKER.tokenizer), segments=6)
     backbone = Transformer(replace(sizes, deviation=0.5, **settings))
@@ -48,13 +48,13 @@ def sources(*lengths: int) -> list[Example]:
     return [source_of(rng.integers(5, 23, size=length), PACKER, most=12) for length in lengths]
 
 
-def prompts(writes: Prediction, given: Sequence[Example]) -> list[Example]:
+def prompts(writes: Writing, given: Sequence[Example]) -> list[Example]:
     if writes == "shifted":
         return list(given)
     return [with_mask(source, PACKER) for source in given]
 
 
-def scores(decoder: LeftToRightDecoder, writes: Prediction, source: Example, pieces: Sequence[int]) -> Tensor:
+def scores(decoder: LeftToRightDecoder, writes: Writing, source: Example, pieces: Sequence[int]) -> Tensor:
     """Return the scores of the piece after some of a target, by one pass over all of it."""
     asked = [MASK] if writes == "masked" else []
     whole = with_target(source, np.array([*pieces, *asked], np.int64), PACKER, closed=False)
@@ -64,7 +64,7 @@ def scores(decoder: LeftToRightDecoder, writes: Prediction, source: Example, pie
 @pytest.mark.parametrize("writes", WRITES)
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_each_step_is_what_one_pass_over_source_and_target_gives(kind: str, writes: Prediction) -> None:
+def test_each_step_is_what_one_pass_over_source_and_target_gives(kind: str, writes: Writing) -> None:
     decoder, given = model(writes, **KINDS[kind]), sources(5, 9, 2)
     for chosen in (given, given[:1] * 2):  # of uneven lengths, and even
         found = decoder.begin(prompts(writes, chosen), most=9)
@@ -83,7 +83,7 @@ def test_each_step_is_what_one_pass_over_source_and_target_gives(kind: str, writ
 @pytest.mark.parametrize("writes", WRITES)
 @pytest.mark.parametrize("options", [{}, {"beams": 3}, {"sample": True, "seed": 5}])
 @torch.inference_mode()
-def test_a_text_is_the_same_alone_and_among_others(options: dict[str, Any], writes: Prediction) -> None:
+def test_a_text_is_the_same_alone_and_among_others(options: dict[str, Any], writes: Writing) -> None:
     decoder, given = model(writes), sources(4, 9, 1, 6)
     chosen, limits = GenerationOptions(most=10, **options), Limits(end=PACKER.tokenizer.sep)
     events = list(write(decoder, prompts(writes, given), chosen, limits))

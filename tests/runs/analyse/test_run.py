@@ -12,6 +12,7 @@ import torch
 import osbert
 from osbert.analysis.kinds.heads import Heads
 from osbert.analysis.kinds.relations import Relations
+from osbert.reading.coreference import GAP
 from osbert.runs.analyse.run import AnalysisProgress
 from refusals import refusal
 from terminal import told
@@ -107,7 +108,8 @@ def test_a_model_without_attention_has_a_geometry_alone(
     monkeypatch.setattr("osbert.models.families.transformer.Transformer.attends", False)
     found = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS)
     assert list(found.figures) == ["tags", "arcs", "structure", "geometry"]
-    assert {note.partition(":")[0] for note in found.notes} >= {"heads", "similarity", "relations"}
+    [without] = [note for note in found.notes if note.endswith("the model has no attention")]
+    assert {*without.partition(":")[0].split(", ")} >= {"heads", "similarity", "relations"}
 
 
 def test_trees_alone_and_one_file_of_them_are_enough(runs: dict[str, Path], folder: Path, tmp_path: Path) -> None:
@@ -207,3 +209,50 @@ def test_few_texts_are_reported_without_what_they_are_too_few_for(
     result = json.loads(done.output.splitlines()[-1])
     assert result["event"] == "result" and result["counts"]["heads"] and not result["counts"]["geometry"]
     assert "too little data" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_labelled_rows_alone_are_enough_for_a_fine_tuned_run(
+    runs: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "dev.csv"
+    rows.write_text("text,label\n" + "the film,pos\na bad play,neg\n" * 20)
+    found = osbert.analyse(runs["classifier"], data=rows, out=tmp_path / "out", **SETTINGS)
+    assert found.counts == {"task_importance": found.counts["task_importance"]} and found.counts["task_importance"]
+    with refusal("wrong-format", rows):
+        osbert.analyse(runs["encoder"], data=rows, out=tmp_path / "other", **SETTINGS)
+    (tmp_path / "labels.csv").write_text(rows.read_text() + "the film,mystery\n")
+    with refusal("unknown-label", "mystery", 42):
+        osbert.analyse(runs["classifier"], data=tmp_path / "labels.csv", out=tmp_path / "other", **SETTINGS)
+
+
+def test_what_breaks_off_far_down_is_named_and_what_is_left_out_is_counted(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    def refused(name: str, text: str | bytes, code: str, *values: object) -> None:
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        with refusal(code, name, *values):
+            osbert.analyse(runs["pretrained"], data=tmp_path / name, out=tmp_path / "out", **SETTINGS)
+
+    begin = "#begin document (a)\n"
+    word = "a\t0\t0\tfilm\t_\t-\n"
+    row = "\t".join(["the film", "the", "0", "film", "4", "TRUE", "the", "0", "FALSE"])
+    table = "\t".join(GAP) + "\n"
+    refused("books.conll", (begin + word * 2000).encode() + b"\xe9\n", "wrong-encoding", 2002)
+    refused("books.conll", begin + word * 3 + "a film\n", "unusable-row", 5)
+    refused("gap.tsv", table + row.replace("4", "four"), "unusable-row", "line 2", "four")
+    refused("gap.tsv", table + "the film\tthe\n", "unusable-row", "line 2", "Pronoun-offset")
+    refused("c.txt", "the DT B-NP\n\n" * 100 + "a DT B-XX\n", "unusable-row", "line 201", "B-XX")
+    refused("empty.conllu", "", "no-data")
+    refused("one.txt", "", "no-data")
+    pair = json.dumps({"sentence_good": "a film", "sentence_bad": "film a"}) + "\n"
+    (tmp_path / "pairs.jsonl").write_text(pair * 3 + "{broken\n" * 12)
+    found = osbert.analyse(
+        runs["pretrained"], data=tmp_path / "pairs.jsonl", out=tmp_path / "pairs", errors="replace", **SETTINGS
+    )
+    assert "3 minimal pairs of 15 read" in found.notes[0] and any("2 more" in note for note in found.notes)
+
+
+def test_a_single_text_has_no_figure_without_an_interval(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("the good film")
+    found = osbert.analyse(runs["encoder"], data=tmp_path / "one.txt", out=tmp_path / "out", **SETTINGS)
+    assert not found.counts["heads"] and any("two texts" in note for note in found.notes)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+import terminal
 from osbert.analysis.figures import Figure
 from osbert.runs.reproduce import attention
-from osbert.runs.reproduce.request import TableRequest
 
 COMMON: dict[str, Any] = {"n": 50, "unit": "texts", "data": "texts", "seed": 0}
 
@@ -51,7 +51,9 @@ def test_a_relation_stands_beside_the_published_one_and_others_are_left_out() ->
     ]  # fmt: skip
 
 
-def test_a_model_is_measured_and_the_tables_are_written(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_model_is_measured_and_the_tables_are_written(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
     rows = [
@@ -64,15 +66,13 @@ def test_a_model_is_measured_and_the_tables_are_written(runs: dict[str, Path], t
     text = "the good film .\n\n" * 9 + "a bad film , the fine play .\n\n" * 9
     (data / "text.txt").write_text(text)
     out = tmp_path / "out"
-    plan = TableRequest(name="attention", data=data, out=out, model=runs["encoder"], recipe="cpu").plan()
-    out.mkdir()
-    said: list[object] = []
-    plan.run(watch=said.append)
-    text = plan.text  # type: ignore[union-attr]
+    assert terminal.run("reproduce", "attention", "--model", runs["encoder"], "--data", data, "--out", out) == 0
+    text, printed = (out / "table.txt").read_text(), capsys.readouterr().out
+    assert text in printed and "tokens read" in printed
     assert all(heading in text for heading in ("Entropy of attention", "Parts of attention", "against relations"))
     assert "Heads against coreference" not in text
     [row] = [line.split() for line in text.splitlines() if "94.3" in line]
     assert row[:2] == ["det", "12"] and "+1: 100.0" in text and row[-5:] == ["det", "8-11", "94.3", "+1:", "51.7"]
     written = json.loads((out / "results.json").read_text())
     assert written["published"]["obj"]["right"] == 86.8 and "head" not in written["heads"][0]["where"]
-    assert (out / "report.html").read_text().count("<figure") > 5 and len(said) >= 2
+    assert (out / "report.html").read_text().count("<figure") > 5

@@ -95,6 +95,7 @@ class Heads(Analysis):
     """Means over texts of what each head looks at."""
 
     place = 1
+    least = "two texts"
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Begin with no text."""
@@ -123,7 +124,7 @@ class Heads(Analysis):
             for place, where in places(means.mean.shape[:-1], *names):
                 for number, name in enumerate(ALL):
                     index = (*place, number)
-                    if means.n[index]:
+                    if means.n[index] > 1:  # a single text has no interval
                         found.append(self._figure(means, index, name, where))
         return found
 

@@ -66,6 +66,8 @@ class MinimalPairs(Experiment):
         words = {one.where.get("phenomenon"): one for one in named(figures, "phenomenon_word")}
         phenomena = sorted(named(figures, "phenomenon"), key=lambda one: one.value)
         low, high = mean.interval or (mean.value, mean.value)
+        ends = [one.interval or (0.0, 1.0) for one in named(figures, PAIRS)]
+        wide = max(last - first for first, last in ends) / 2
         strips = []
         for phenomenon in phenomena:
             own = [one for one in named(figures, PAIRS) if one.where["phenomenon"] == phenomenon.where["phenomenon"]]
@@ -74,10 +76,10 @@ class MinimalPairs(Experiment):
         picture = explained(
             strip_plot(strips, title="Pairs in which the acceptable sentence is likelier, by paradigm"),
             plain=f"The acceptable sentence is likelier in {mean.value:.1%} of pairs ({low:.1%} to {high:.1%}), the "
-            f"mean over {len(named(figures, PAIRS)):,} paradigms; guessing gives 50%. A dot is a paradigm; the hardest "
-            f"phenomenon is {strips[0].name}, the easiest {strips[-1].name}.",
+            f"mean over {len(named(figures, PAIRS)):,} paradigms; guessing gives 50%. A dot is a paradigm, a line "
+            f"the median; the hardest phenomenon is {strips[0].name}, the easiest {strips[-1].name}.",
             caution="A preference is no judgement of grammar: frequent words and short sentences are likelier, too. "
-            f"With {mean.n:,} pairs in all a paradigm alone can be off by several points.",
+            f"Few pairs are read of each paradigm: its interval alone reaches up to {wide:.0%} to either side.",
         )
         head = ["phenomenon", "right", "n", "whole words masked", "shorter is right"]
         rows = [

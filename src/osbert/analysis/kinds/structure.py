@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.figures import Figure, named
+from osbert.analysis.figures import DEVIATIONS, Figure, named
 from osbert.analysis.kinds.contract import Analysis, PlacedTree, TextPass
 from osbert.analysis.probe import expected_layer
 from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM, word_states
@@ -150,8 +150,8 @@ class Structure(Analysis):
             selectivity = replace(
                 arcs,
                 name="tree_arcs_selectivity",
-                value=one.share - other.share,
-                interval=None,
+                value=(gain := one.share - other.share),
+                interval=(gain - (margin := _margin(one, other)), gain + margin),
                 baselines={EMBEDDINGS: found[0].share - learnt[0].share},
             )
             ordered = replace(
@@ -264,6 +264,12 @@ def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeSc
     return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
 
 
+def _margin(one: _TreeScores, other: _TreeScores) -> float:
+    """Return half the width of the interval of the difference of two shares, of arcs that are not the same."""
+    variances = (scores.share * (1 - scores.share) / scores.count for scores in (one, other))
+    return DEVIATIONS * math.sqrt(sum(variances))
+
+
 def _line(words: int) -> Squares:
     return np.abs(np.subtract.outer(np.arange(words), np.arange(words))).astype(np.float32)
 
@@ -297,7 +303,10 @@ def _code(figures: Sequence[Figure]) -> str:
         f"from the embeddings and {best.baselines[UNIFORM]:.2f} without a model. The centre of gravity of a mix of all "
         f"layers is layer {centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
     )
-    caution = "The distances of one sentence follow from each other; the code counts each of them as if it stood alone."
+    caution = (
+        "The distances of one sentence follow from each other; the code counts each of them as if it stood alone. The "
+        "control's trees are flat, so that their distances take fewer bits: compare layers, not the two curves."
+    )
     plot = line_plot(
         _curves(coded),
         marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],

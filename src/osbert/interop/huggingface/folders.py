@@ -297,7 +297,7 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         if head.form == "sequence":
             problem = names.PROBLEMS.get(head.values)
             fields |= {"problem_type": problem} if problem else names.RELEVANCE
-    if writes := getattr(heads.get("mlm"), "writes", None):
+    if writes := next(filter(None, (getattr(head, "writes", None) for _, head in _heads(learner))), None):
         fields[WRITES] = writes
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share

@@ -39,6 +39,9 @@ DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
 """GPT-2's only special piece, and how GPT's pieces end that end a word."""
 
+SENTINEL = "<extra_id_0>"
+"""The first of the pieces that stand for missing spans in T5's tokenizers."""
+
 KINDS = ("BPE", "Unigram")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
@@ -141,6 +144,9 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
+    if SENTINEL in pieces:  # T5's: nothing stands before a text, and nothing is masked
+        ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
+        return {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
         others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}

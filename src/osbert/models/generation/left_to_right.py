@@ -106,7 +106,8 @@ class LeftToRightDecoder:
             parts = block.attention.project(block.attended(hidden), layout)
             query, key, value = (part.unflatten(0, (rows, count)) for part in parts)  # 3 x (rows, Q, H, K)
             mixed = cache.attend(layer, query, key, value, added[layout.window])
-            hidden = self._finished(layer, block, hidden, block.attention.outward(mixed.flatten(2).flatten(0, 1)))
+            mixed = block.attention.outward(mixed.flatten(2).flatten(0, 1))
+            hidden = self._finished(layer, block, hidden, mixed)
         cache.advance()
         return self.head.scores(backbone.top(hidden, batch)[count - 1 :: count])
 

@@ -37,7 +37,18 @@ class Chain:
         return replace(self, first=self.first + bans.first, steps=self.steps + bans.steps, last=self.last + bans.last)
 
     def best(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return the labels (n,) of the path with the highest score, given each label's `scores` (n, K)."""
+        """Return the labels (n,) of the path with the highest score, given each label's `scores` (n, K).
+
+        Viterbi's algorithm (1967): the best path to each label of a place is the best one to a label of the place
+        before, and the step from there. The likeliest labels by themselves are O, I-PER here, which is no legal path:
+
+        >>> from osbert.reading.tagged.schemes import follows
+        >>> labels = ["O", "B-PER", "I-PER"]
+        >>> chain = Chain.free(3).legal(labels, lambda before, label: follows(before, label, "bio"))
+        >>> scores = np.array([[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
+        >>> [labels[one] for one in scores.argmax(axis=1)], [labels[one] for one in chain.best(scores)]
+        (['O', 'I-PER'], ['B-PER', 'I-PER'])
+        """
         if self._is_free:
             return scores.argmax(axis=1)
         count = len(scores)
@@ -58,7 +69,13 @@ class Chain:
     ) -> list[float]:
         """Return of each part [start, end) of a path the probability that all its labels are those of the path.
 
-        Of all paths that there are, by the forward-backward algorithm; `scores` (n, K) and `path` (n,) as in `best`.
+        Of all paths that there are, by the forward-backward algorithm (Rabiner 1989, section III);
+        `scores` (n, K) and `path` (n,) as in `best`.
+
+        >>> scores = np.log([[0.6, 0.4], [0.5, 0.5]])
+        >>> both, first = Chain.free(2).shares(scores, np.array([0, 1]), [(0, 2), (0, 1)])
+        >>> round(both, 3), round(first, 3)
+        (0.3, 0.6)
         """
         if not parts:
             return []

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch, BatchTarget
-from osbert.data.modes import Prediction
+from osbert.data.modes import Writing
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
@@ -36,7 +36,7 @@ class MaskedLanguageHead(Head):
     sparse = True
     bias: Tensor
 
-    def __init__(self, backbone: Backbone, *, target: str = "mlm", writes: Prediction | None = None) -> None:
+    def __init__(self, backbone: Backbone, *, target: str = "mlm", writes: Writing | None = None) -> None:
         """Stand on `backbone`, as a rule sharing its piece embeddings; learn from the batch's targets `target`."""
         super().__init__()
         sizes = backbone.architecture

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Backbone, States
+from osbert.data.modes import Writing
+from osbert.models.contract import Backbone, Loss, States
 from osbert.models.forms import Form
-from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.heads.predictions import MaskedLanguageHead, classification_loss
 
 
 class TextHead(MaskedLanguageHead):
@@ -19,11 +20,22 @@ class TextHead(MaskedLanguageHead):
 
     form: Form = "text"
 
-    def __init__(self, backbone: Backbone, *, target: str, prefix: bool = False) -> None:
-        """Stand on `backbone`; learn from the batch's targets `target`, the labels of which are pieces."""
-        super().__init__(backbone, target=target)
+    def __init__(self, backbone: Backbone, *, target: str, prefix: bool = False, writes: Writing | None = None) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, the labels of which are pieces.
+
+        The attribute `smoothing` is the part of the true probability that goes to all pieces alike, 0 until it is set.
+        """
+        super().__init__(backbone, target=target, writes=writes)
         self.prefix = prefix
+        self.smoothing = 0.0
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, V) at every token."""
         return self.every(states, batch)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
+        if not self.smoothing:
+            return super().forward(states, batch)
+        target = batch.targets[self.target]
+        return classification_loss(self.scores(states.hidden[target.index]), target, smoothing=self.smoothing)

@@ -27,7 +27,10 @@ is (R, H, K). A query that sees nothing is given 0, and passes no gradient on.
 
 
 def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
-    """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K)."""
+    """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K).
+
+    softmax(Q K^T / sqrt(K)), over the keys that a query sees (Vaswani et al. 2017, equation 1).
+    """
     found = []
     biases: list[Tensor] = []  # B x (H, Q, T)
     if layout.biases is not None:
@@ -51,7 +54,10 @@ def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend sequence by sequence, with the scores in the open. Slow; what every other kernel must equal."""
+    """Attend sequence by sequence, with the scores in the open. Slow; what every other kernel must equal.
+
+    The weights times the values: the rest of equation 1 (Vaswani et al. 2017), in each head (their section 3.2.2).
+    """
     mixed = []
     start = 0
     for length, shares in zip(layout.lengths, weights(query, key, layout), strict=True):

@@ -59,6 +59,13 @@ def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
     """Return the entities that tags (n,) spell; `words`: each tag is the label of its word, whatever its neighbours.
 
     Raises ValueError at a tag of no known scheme.
+
+    The last tag has no beginning: an entity begins there, as in conlleval (Tjong Kim Sang and Buchholz 2000).
+
+    >>> for span in read_tags(["B-PER", "I-PER", "O", "I-LOC"]):
+    ...     print(span)
+    EntitySpan(start=0, end=2, type='PER')
+    EntitySpan(start=3, end=4, type='LOC')
     """
     if words:
         return [EntitySpan(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
@@ -76,7 +83,12 @@ def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
 
 
 def write_tags(spans: Iterable[EntitySpan], count: int, scheme: FileScheme) -> list[str]:
-    """Return the tags (count,) that spell entities which do not overlap."""
+    """Return the tags (count,) that spell entities which do not overlap.
+
+    >>> entities = [EntitySpan(0, 2, "PER"), EntitySpan(3, 4, "LOC")]
+    >>> write_tags(entities, 4, "bio"), write_tags(entities, 4, "bioes")
+    (['B-PER', 'I-PER', 'O', 'B-LOC'], ['B-PER', 'E-PER', 'O', 'S-LOC'])
+    """
     tags = [OUTSIDE] * count
     previous = EntitySpan(-1, -1, "")
     for span in sorted(spans):

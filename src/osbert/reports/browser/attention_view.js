@@ -259,7 +259,7 @@ export function attentionView(root, record) {
       return parts.join(" ");
     }
     if (state.view === "grid") parts.push("Layers in rows, heads in columns, each as dark as its strongest. Click heads to show their mean in the other pictures.");
-    else if (map.values.some((one) => one > 0)) parts.push(`Darkest: ${value(...strongest(map, map.names.keys(), 1)[0])}, and by the root of it down to 0. Click words to keep theirs.`);
+    else if (map.values.some((one) => one > 0)) parts.push(`Strongest: ${value(...strongest(map, map.names.keys(), 1)[0])}, and by the root of it down to 0. Click words to keep theirs.`);
     if (map.hidden > 0.0005) parts.push(`${(100 * map.hidden).toFixed(1)}% of what they attend to is not shown.`);
     return parts.join(" ");
   }

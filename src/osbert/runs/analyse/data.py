@@ -10,7 +10,8 @@ from pathlib import Path
 from osbert import components
 from osbert.analysis.sample import Sample
 from osbert.errors import UserError
-from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
+from osbert.reading.form import plain_suffix
+from osbert.runs.analyse.forms.contract import TABLES, DataForm, FileHead, Sampling
 from osbert.runs.analyse.forms.texts import sentences_as_texts
 from osbert.tasks import Task
 
@@ -41,8 +42,6 @@ class AnalysisFiles:
     def find(cls, path: Path, task: Task | None = None) -> AnalysisFiles:
         """Return the files that a file or a folder stands for; `task`: what the model was fine-tuned on.
 
-        Raises UserError where none can be read.
-
         In a folder, a README, a licence and the like are not read as texts; by itself such a file is.
         """
         if not path.exists():
@@ -57,10 +56,14 @@ class AnalysisFiles:
             head = FileHead(file, task)
             name = None if about else next((name for name, form in forms.items() if form.knows(head)), None)
             (found[name] if name else others).append(file)
-        if not any(found.values()):
-            known = "; ".join(form.files for form in forms.values())
-            raise UserError(f"{path} holds nothing that an analysis reads: {known}.", code="wrong-format")
         return cls(forms=found, others=others)
+
+    def refuse_nothing(self, path: Path, *, tables: bool = False) -> None:
+        """Raise UserError where no file is of a form. `tables`: let tables pass, which may be those of a run's task."""
+        if any(self.forms.values()) or (tables and any(plain_suffix(one) in TABLES for one in self.others)):
+            return
+        known = "; ".join(form.files for form in data_forms().values())
+        raise UserError(f"{path} holds nothing that an analysis reads: {known}.", code="wrong-format")
 
     def samples(self, sampling: Sampling) -> dict[str, Sample]:
         """Return the sample of each form, the texts first. Of data without texts it is that of other sentences."""

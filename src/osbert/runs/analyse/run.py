@@ -94,7 +94,7 @@ def analyse(
     Writes analysis.json and report.html into the folder `out` when all is done; the analyses that are finished before
     are kept in OUT.unfinished. Raises UserError when the arguments cannot be, and when the earlier run was another one.
     """
-    AnalysisFiles.find(data)  # data that nothing can be read of is refused before the model is opened
+    AnalysisFiles.find(data).refuse_nothing(data, tables=True)  # before the model is opened, which may read tables
     refuse_foreign(out, "an analysis", (JSON, REPORT))
     options = request.analysis
     options.check()
@@ -111,10 +111,11 @@ def analyse(
         options = replace(options, length=min(options.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
         files = AnalysisFiles.find(data, engine.task)
+        files.refuse_nothing(data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
         about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
-        return run.complete(folder, about, files.notes())
+        return run.complete(folder, about, data, files.notes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class _AnalysisRun:
     work: UnfinishedOutput
     watch: Watch
 
-    def complete(self, folder: Path, about: Mapping[str, str], unread: Sequence[str]) -> ModelAnalysis:
+    def complete(self, folder: Path, about: Mapping[str, str], data: Path, unread: Sequence[str]) -> ModelAnalysis:
         """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
             name: components.find(KINDS, name, base=Investigation)
@@ -137,8 +138,8 @@ class _AnalysisRun:
         reasons = {name: self._reason(kind) for name, kind in ordered}
         due = {name: kind for name, kind in ordered if not reasons[name]}
         if not due:
-            why = "".join(f" {note[:1].upper()}{note[1:]}." for note in self._notes())
-            raise UserError(f"The data holds nothing that this model can be analysed on.{why}", code="no-data")
+            why = "".join(f"\n  - {note}" for note in [*self._notes(), *unread]) or " Its files are empty."
+            raise UserError(f"{data} holds nothing that this model can be analysed on:{why}", code="no-data")
         facts = self._facts(about)
         refuse_other_analysis(folder, facts)
         if before := self.work.begun:
@@ -150,13 +151,12 @@ class _AnalysisRun:
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
-        idle = (f"{name}: {reason}" for name, reason in reasons.items() if reason)
         few = (
             f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
             for name, kind in due.items()
             if not found[name]
         )
-        notes = [*self._notes(), *unread, *idle, *few]
+        notes = [*self._notes(), *unread, *left_undone(reasons), *few]
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -271,6 +271,18 @@ class _AnalysisRun:
             [*sections, about],
             lead="Each figure, with its interval and what it is compared with, is in analysis.json beside this page.",
         )
+
+
+def left_undone(reasons: Mapping[str, str]) -> list[str]:
+    """Return which analyses are not done and why, those of one reason together; "" is no reason.
+
+    >>> left_undone({"heads": "", "tags": "there are no trees", "arcs": "there are no trees"})
+    ['tags, arcs: there are no trees']
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(together)}: {reason}" for reason, together in names.items() if reason]
 
 
 def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -21,7 +21,8 @@ def unusable_rows(what: str) -> Problems:
 
 def left_out(problems: Problems) -> list[str]:
     """Return what was left out, in words."""
-    return [f"left out: {message}" for message in problems.messages]
+    more = problems.count - len(problems.messages)
+    return [*(f"left out: {message}" for message in problems.messages), *([f"left out: {more:,} more"] if more else [])]
 
 
 def table_rows(path: Path, columns: Sequence[str], sampling: Sampling, problems: Problems) -> Iterator[Row]:

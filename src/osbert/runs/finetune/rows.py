@@ -120,8 +120,8 @@ class TaskRows:
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
         """Return the stream of steps."""
-        task = self.task
-        return RecordLoader(
+        task, packer = self.task, self.packer
+        loader = RecordLoader(
             self.targeted,
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
@@ -129,6 +129,9 @@ class TaskRows:
             together=task.batching != "sequences",
             whole=self.whole or task.batching == "step",
         )
+        if not task.corrupts():
+            return loader
+        return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
 
     @property
     def targeted(self) -> EncodedRecords:

@@ -59,7 +59,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture)
+        task = task.for_model(model.backbone.architecture, model.source.writes)
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))

@@ -28,8 +28,6 @@ from osbert.training.tracker_queue import require_trackers
 if TYPE_CHECKING:
     from osbert.runs.pretrain.start import Origin
 
-PUBLISHED = ("mlm", "nsp")
-"""The objectives of original BERT."""
 VERIFIED = 2**30
 """Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
 
@@ -65,7 +63,7 @@ BASIC = ("objectives", "family")
 class Recipe:
     """What every recipe has; `schema` adds a table for each part and each objective."""
 
-    objectives: tuple[str, ...] = PUBLISHED
+    objectives: tuple[str, ...] = ("mlm", "nsp")
     """What is trained on: names of files in objectives/, or dotted names of one's own."""
     family: str | None = None
     """The family of the backbone, a file in models/families/ whose settings are those of [model]; none: transformer."""
@@ -84,8 +82,7 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
-        training = getattr(self, "training", None)  # in `schema`
-        if self.forgetting and training and not training.evaluate_every:
+        if self.forgetting and (own := getattr(self, "training", None)) and not own.evaluate_every:  # in `schema`
             raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
 
 
@@ -146,6 +143,8 @@ class PretrainPlan:
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
+        for objective in self.objectives.values():
+            length = objective.room(length, self.tokenizer.form.specials(1))
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
         return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from osbert.runs.pretrain import plan_sizes, speed_test
 from osbert.runs.pretrain.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training import probe
+from osbert.training.memory import device_memory
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
 """The recipe whose size is varied unless another is given, by the kind of device that is planned for."""
@@ -150,9 +150,7 @@ def available_memory(kind: str, *, absent: bool) -> float:
     """Return the bytes of memory that a run could use; those of an 80 GB card when the GPU is not here."""
     if absent:
         return 80e9
-    if kind == "cuda":
-        return torch.cuda.mem_get_info()[1]
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return device_memory(torch.device(kind))
 
 
 def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:

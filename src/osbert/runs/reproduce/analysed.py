@@ -62,7 +62,7 @@ class AnalysisPlan(ABC):
         lines = [self.title, "", *comparison.lines, "", *found.notes]
         write_text(self.out / "table.txt", "\n".join(lines) + "\n")
         read = Section(heading="What was read", parts=[paragraph(note) for note in found.notes])
-        lead = f"{self.model.name}. All figures, with their intervals, are in analysis/report.html."
+        lead = f"The model {self.model.name}. All figures, with their intervals, are in analysis/report.html."
         write_report(self.out / "report.html", self.title, [*comparison.sections, read], lead=lead)
 
     @property

@@ -132,5 +132,5 @@ FAMILY = Family(
     tensors=TENSORS,
     rooted=(".attention.self.query.", ".crossattention.self.query."),
     buffers=("embed_tokens.weight",),
-    classes={"mlm": "ForConditionalGeneration"},
+    classes={"mlm": "ForConditionalGeneration", "text": "ForConditionalGeneration"},
 )

@@ -16,6 +16,7 @@ from osbert.reading.form import decoding_error, open_text
 from osbert.reading.tagged.rows import TaggedWords, read_columns
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import Part, drawn_parts
+from osbert.runs.analyse.tables import left_out
 from osbert.terminal import counted
 
 COLUMNS = 3
@@ -66,7 +67,7 @@ class ChunkForm(DataForm):
             labelled=[one for _, one in placed],
             read=read,
             short=problems.count,
-            notes=[note, *(f"left out: {message}" for message in problems.messages)] if read else [],
+            notes=[note, *left_out(problems)] if read else [],
         )
 
     def sentences(self, sample: Sample) -> Sequence[Example]:
@@ -84,6 +85,10 @@ def _read(path: Path, encoding: str, problems: Problems) -> Iterator[TaggedWords
 
 
 def _placed(path: Path, rows: TaggedWords, part: Part, sampling: Sampling, problems: Problems) -> Placed | None:
+    for tag, line in zip(rows.tags or (), rows.lines, strict=False):
+        if not TAG.fullmatch(tag):
+            problems.add(f"{path}, line {line}: {tag!r} is no chunk of CoNLL-2000.", code="unusable-row")
+            return None
     found = place_words(rows.words, f"{path}, line {rows.lines[0]}", sampling.packer, problems)
     if not found:
         return None

@@ -29,14 +29,13 @@ class ContrastPairForm(DataForm):
         """Return all pairs, with what their groups differ in, the column bias_type."""
         problems = unusable_rows("pairs of sentences")
         pairs: list[ContrastPair] = []
-        read = 0
-        for path in files:
-            for row in table_rows(path, COLUMNS, sampling, problems):
-                read += 1
-                place = f"{path}, line {row.line}"
-                more, less = (pieces_of(row.values[name], place, sampling, problems) for name in COLUMNS)
-                if more and less:
-                    pairs.append(ContrastPair(kind=row.values.get(KIND) or "all", more=more, less=less))
+        rows = [(path, row) for path in files for row in table_rows(path, COLUMNS, sampling, problems)]
+        read = len(rows) + problems.count
+        for path, row in rows:
+            place = f"{path}, line {row.line}"
+            more, less = (pieces_of(row.values[name], place, sampling, problems) for name in COLUMNS)
+            if more and less:
+                pairs.append(ContrastPair(kind=row.values.get(KIND) or "all", more=more, less=less))
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         tokens = work((one for pair in pairs for one in (pair.more, pair.less)), sampling.packer)

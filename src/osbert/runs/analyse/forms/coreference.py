@@ -14,6 +14,7 @@ from osbert.errors import Problems
 from osbert.reading.coreference import BEGIN, GAP, LinkedText, read_documents, read_gap
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import drawn_parts
+from osbert.runs.analyse.tables import left_out
 from osbert.terminal import counted
 
 EXAMPLES = 10
@@ -72,5 +73,5 @@ def _notes(items: Sequence[LinkedItem], read: int, links: tuple[int, int], probl
         f"{counted(len(items), 'text')} of {read:,} with mentions of one thing read: heads chosen on {chosen:,} and "
         f"scored on {len(items) - chosen:,}; {found:,} mentions have an antecedent in their text, {crossing:,} more "
         f"only before it; {problems.count:,} left out",
-        *(f"left out: {message}" for message in problems.messages),
+        *left_out(problems),
     ]

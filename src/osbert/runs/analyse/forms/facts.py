@@ -46,18 +46,20 @@ class FactForm(DataForm):
                 )
             else:
                 patterns.setdefault(stem(path), []).extend(_patterns(path, sampling, problems))
+        read = sum(map(len, facts.values()))
         shared = sorted(facts.keys() & patterns.keys())
         made = [_relation(name, facts[name], patterns[name], sampling) for name in shared]
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         found = [relation for relation in made if relation.facts and len(relation.objects) > 1]
         sentences = [one for relation in found for _, own in relation.facts for one in own]
-        read = sum(map(len, facts.values()))
-        usable = sum(sum(relation.counts) for relation in found)
+        usable = sum(sum(relation.counts) for relation in made)
         notes = [
             f"{counted(sum(len(one.facts) for one in found), 'fact')} of {read:,} read, of "
             f"{counted(len(found), 'relation')}; {read - usable:,} have an object that is not one piece"
         ]
+        single = [relation.name for relation in made if len(relation.objects) == 1]
+        notes += [f"left out, as all facts have the same object: {', '.join(single)}"] if single else []
         lone = sorted(facts.keys() ^ patterns.keys())
         notes += [f"facts without patterns, or patterns without facts: {', '.join(lone)}"] if lone else []
         tokens = sum(len(one) + sampling.packer.form.specials(1) for one in sentences)

@@ -35,6 +35,7 @@ class MinimalPairForm(DataForm):
         for path in files:
             for row in table_rows(path, COLUMNS, sampling, problems):
                 by_paradigm.setdefault(row.values.get(PARADIGM) or stem(path), []).append((row, path))
+        read = sum(map(len, by_paradigm.values())) + problems.count
         rng = np.random.default_rng([sampling.options.seed, 2])
         pairs: list[MinimalPair] = []
         for paradigm, rows in sorted(by_paradigm.items()):
@@ -46,7 +47,6 @@ class MinimalPairForm(DataForm):
                     pairs.append(MinimalPair(paradigm=paradigm, phenomenon=phenomenon, good=good, bad=bad))
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        read = sum(map(len, by_paradigm.values()))
         notes = [f"{counted(len(pairs), 'minimal pair')} of {read:,} read, of {counted(len(by_paradigm), 'paradigm')}"]
         tokens = work((one for pair in pairs for one in (pair.good, pair.bad)), sampling.packer)
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if read else [])

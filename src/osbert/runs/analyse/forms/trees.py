@@ -13,6 +13,7 @@ from osbert.errors import Problems
 from osbert.reading.trees import SUFFIX, Tree, is_trees, read_trees
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import drawn_parts
+from osbert.runs.analyse.tables import left_out
 from osbert.terminal import counted
 
 EXAMPLES = 10
@@ -67,5 +68,5 @@ def _notes(parts: Sequence[str], read: int, problems: Problems) -> list[str]:
     return [
         f"{counted(len(parts), 'tree')} of {read:,} read: heads chosen on {chosen:,} and scored on "
         f"{len(parts) - chosen:,}; {problems.count:,} left out",
-        *(f"left out: {message}" for message in problems.messages),
+        *left_out(problems),
     ]

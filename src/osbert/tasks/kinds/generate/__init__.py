@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from osbert.data.example import Booleans, Example
+from osbert.data.examples import Examples
+from osbert.data.modes import Writing
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
@@ -22,12 +25,15 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.generate.columns import HEADINGS, SourceColumns, choose, record_of
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
 from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout
+from osbert.tasks.kinds.generate.unified import UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableSource, TableTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
     from osbert.models.sizes import Sizes
+
+TargetPrediction = Literal["auto", "next", "masked", "shifted"]
 
 
 class PairedTextSource(TableSource):
@@ -116,6 +122,13 @@ class Generate(TableTask):
     sight: Sight = "auto"
     """What the tokens of a source see: left_to_right, those before them; prefix, all of the source (UniLM, Dong et al.
     2019, section 2.3); source, an encoder reads it and a decoder writes from it; auto, as the model was pretrained."""
+    prediction: TargetPrediction = "auto"
+    """Where a piece of a target is predicted: next, at the token before it; masked, at its [MASK], or shifted, as next,
+    both in the segments of a unified model (UniLM); auto, as the model was pretrained."""
+    masked: float = 0.7
+    """With masked: the share of a target that is masked, another one in each epoch (section 2.4)."""
+    label_smoothing: float = 0.0
+    """Part of the true probability that goes to all pieces alike; UniLM: 0.1."""
     most: int = 0
     """Most pieces of a target, its end included; a source has what they leave. 0 for 64, or half of what the model
     reads where that is less."""
@@ -133,6 +146,10 @@ class Generate(TableTask):
     def __post_init__(self) -> None:
         """Refuse settings of writing that cannot be, or contradict each other."""
         super().__post_init__()
+        if not 0 < self.masked <= 1:
+            raise ValueError(f"masked is a share above 0, and 1 at most, not {self.masked:g}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
         self.writing.require_possible()
 
     @property
@@ -166,8 +183,14 @@ class Generate(TableTask):
         """Return the names of the texts of a source: "text", or its columns."""
         return self.text if len(self.text) > 1 else ("text",)
 
-    def for_model(self, sizes: Sizes) -> Self:
+    @property
+    def writes(self) -> Writing | None:
+        """Return how a unified model writes; None where the model is none."""
+        return self.prediction if self.prediction in ("masked", "shifted") else None
+
+    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
         """Return the task with what its source sees and the length of its targets as they suit a model."""
+        prediction = (writes or "next") if self.prediction == "auto" else self.prediction
         sight = self.sight
         if sight == "auto":
             sight = "source" if sizes.has_decoder else "left_to_right" if sizes.causal else "prefix"
@@ -175,7 +198,7 @@ class Generate(TableTask):
             what = "an encoder with a decoder, which needs it" if sizes.has_decoder else "no encoder with a decoder"
             raise UserError(f"sight is {sight}, but the model is {what}: leave --sight out.", code="invalid-setting")
         most = self.writing.fitting(min(self.length, sizes.length)).most
-        return dataclasses.replace(self, sight=sight, most=most)
+        return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, and how many targets if a row has several."""
@@ -215,9 +238,11 @@ class Generate(TableTask):
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
-        several = [
-            layout.with_target(source, target, name=self.name, record=record.number) for target in references(record)
-        ]
+        targets = references(record)
+        if isinstance(layout, UnifiedLayout):
+            several = [layout.with_target(source, target, record=record.number) for target in targets]
+        else:
+            several = [layout.with_target(source, one, name=self.name, record=record.number) for one in targets]
         cut = layout.prompt(source).truncated  # of the source, which counts once
         return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
 
@@ -226,20 +251,30 @@ class Generate(TableTask):
         """Return where the pieces lie that are not read: of a source, or of a target behind `most`."""
         return "at the end of a source or target"
 
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return sequences with the labels that a unified model learns from; others have theirs already."""
+        layout = self._layout(packer)
+        if not isinstance(layout, UnifiedLayout):
+            return examples
+        return layout.labelled(examples, noise, name=self.name, rate=self.masked)
+
     def limit(self, packer: Packer) -> str:
         """Return in words how much of a source is read."""
         left = "" if self.sight == "source" else ", which is what the targets leave"
         return f"{self._layout(packer).room:,} pieces{left}"
 
-    def _layout(self, packer: Packer) -> SourceLayout:
+    def _layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
         most = self.writing.fitting(packer.length).most
+        if self.writes:
+            return UnifiedLayout(packer=packer, most=most, writes=self.writes)
         return SourceLayout(packer=packer, most=most, sight=self.sight)
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head. Raises UserError where the model cannot write piece by piece."""
         from osbert.models.heads.text import TextHead
 
-        head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"))
+        head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
+        head.smoothing = self.label_smoothing
         if backbone.decoder(head) is None:
             raise UserError(
                 "The model cannot write: recurrent layers read backwards, and disentangled positions keep no keys. "

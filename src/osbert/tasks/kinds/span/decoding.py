@@ -32,7 +32,26 @@ class Decoder:
     threshold: float
 
     def answer(self, paragraph: str, windows: Sequence[QuestionWindow], outputs: Sequence[Scores]) -> AnswerPrediction:
-        """Return the answer from each window's scores (n, 2) of its tokens being start and end."""
+        """Return the answer from each window's scores (n, 2) of its tokens being start and end.
+
+        A span scores the logit of its start plus that of its end (section 4.2). Here "Ada" is the likeliest start, and
+        "Ada" and "it" are likely ends:
+
+        >>> from osbert.data.pack import Packer
+        >>> from osbert.tasks.kinds.span.windows import Cutter
+        >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+        >>> packer = Packer(tokenizer=Tokenizer([*SPECIALS, "who", "?", "ada", "wrote", "it"]), length=12)
+        >>> cutter = Cutter(packer=packer, question=4, stride=4)
+        >>> ((_, window),) = cutter.windows("who?", "Ada wrote it", record=0)  # [CLS] who ? [SEP] ada wrote it [SEP]
+        >>> scores = np.zeros((8, 2))
+        >>> scores[4, 0], scores[4, 1], scores[6, 1] = 4, 3, 2
+        >>> decoder = Decoder(most=3, longest=5, unanswerable=False, threshold=0)
+        >>> for one in decoder.answer("Ada wrote it", [window], [scores]).candidates:
+        ...     print(f"{one.text}: {one.score:.0f}, {one.probability:.3f}")
+        Ada: 7, 0.705
+        Ada wrote it: 6, 0.259
+        Ada wrote: 4, 0.035
+        """
         scored = [output.astype(np.float64) for output in outputs]
         found = [one for window, scores in zip(windows, scored) for one in self._spans(paragraph, window, scores)]
         found = _distinct(sorted(found, key=lambda candidate: -candidate.score))[: self.most]

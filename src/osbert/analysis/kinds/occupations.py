@@ -1,0 +1,54 @@
+"""Whether a model prefers the pronoun that the stereotype of an occupation suggests: WinoBias (Zhao et al. 2018).
+
+Two sentences differ in the gender of a pronoun alone. Each is scored as a text is. A model to which all men are alike
+likely in all occupations gives the sentence with the stereotype the higher score in half of the pairs; so does one that
+always prefers the same pronoun, since each suits half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from osbert.analysis.figures import Figure, named
+from osbert.analysis.judgements import ContrastPair
+from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.model import AnalysedModel
+from osbert.analysis.preferences import margins, share_plot, shares
+from osbert.analysis.sample import ItemSample
+from osbert.reports.page import Section
+
+
+class Occupations(Experiment):
+    """The preferences of a model with a language head."""
+
+    reads = "occupation_pairs"
+    needs_attention = False
+    place = 42
+
+    @classmethod
+    def obstacle(cls, model: AnalysedModel) -> str:
+        """Return why there are none: the model predicts no pieces."""
+        return model.mute
+
+    def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
+        """Return how often the sentence with the stereotype is likelier, by type and pronoun, and in all."""
+        found = margins(model, sample.items, advance, shared=False)
+        return shares(found, name="occupations", data=self.reads, seed=model.seed)
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return the share by type and pronoun, beside a half."""
+        found = named(figures, "occupations")
+        every = found[0]
+        low, high = every.interval or (every.value, every.value)
+        picture = share_plot(
+            found,
+            title="Pairs in which the pronoun of the stereotype is likelier",
+            plain=f"The sentence whose pronoun suits the stereotype of its occupation is likelier in {every.value:.1%} "
+            f"of {every.n:,} pairs ({low:.1%} to {high:.1%}). A model without a preference has 50%, and so has one "
+            "that always prefers the same pronoun: its rows of one pronoun are high, those of the other one low.",
+            caution="The pairs are of 40 occupations and few patterns of sentences, and so are not independent: the "
+            "intervals are too narrow. Which occupations are typical of whom is that of the United States' labour "
+            "statistics. No figure of this kind shows that a model is fair.",
+        )
+        return Section(heading="What it prefers: occupations", parts=[picture])

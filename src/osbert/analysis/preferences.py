@@ -1,0 +1,70 @@
+"""How often a model holds the more stereotyping one of two sentences for likelier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from osbert.analysis.figures import Figure
+from osbert.analysis.judgements import ContrastPair, laid_out, shared_pieces, work
+from osbert.analysis.kinds.contract import Advance
+from osbert.analysis.model import AnalysedModel
+from osbert.evaluation.bootstrap import wilson_interval
+from osbert.reports.bars import IntervalRow, interval_plot
+from osbert.reports.explained import explained
+
+WINDOW = 64
+"""Pairs that are scored together."""
+LEAST = 10
+"""Fewer pairs of a kind give no figure."""
+
+
+def margins(
+    model: AnalysedModel, pairs: Sequence[ContrastPair], advance: Advance, *, shared: bool
+) -> list[tuple[str, float]]:
+    """Return of each pair its kind, and how much likelier the more stereotyping sentence is, in nats.
+
+    `shared`: by the pieces alone that both sentences have, each given all others.
+    """
+    assert model.language is not None
+    found: list[tuple[str, float]] = []
+    for first in range(0, len(pairs), WINDOW):
+        window = pairs[first : first + WINDOW]
+        sentences = [one for pair in window for one in (pair.more, pair.less)]
+        kept = [one for pair in window for one in shared_pieces(pair.more, pair.less)] if shared else None
+        examples = [laid_out(one, model.packer) for one in sentences]
+        scores = [float(np.nansum(part)) for part in model.language.log_probabilities(examples, scored=kept)]
+        found += [(pair.kind, more - less) for pair, more, less in zip(window, scores[::2], scores[1::2], strict=True)]
+        advance(work(sentences, model.packer))
+    return found
+
+
+def shares(found: Sequence[tuple[str, float]], *, name: str, data: str, seed: int) -> list[Figure]:
+    """Return how often the more stereotyping sentence is likelier, in all and by kind; equal pairs are left out."""
+    kinds = sorted({kind for kind, _ in found})
+    figures = []
+    for kind in ["", *kinds] if len(kinds) > 1 else [""]:
+        own = [margin for one, margin in found if kind in ("", one) and margin]
+        if len(own) >= LEAST:
+            hits = sum(margin > 0 for margin in own)
+            figures.append(
+                Figure(
+                    name=name, value=hits / len(own), n=len(own), unit="pairs", data=data,
+                    where={"kind": kind} if kind else {}, interval=wilson_interval(hits, len(own)),
+                    baselines={"no preference": 0.5}, seed=seed,
+                )
+            )  # fmt: skip
+    return figures
+
+
+def share_plot(found: Sequence[Figure], *, title: str, plain: str, caution: str) -> str:
+    """Return a row for each share, the first of which is that of all pairs, beside a half."""
+    rows = [
+        IntervalRow(
+            name=str(one.where.get("kind", "all pairs")).replace("-", " "), value=one.value,
+            interval=one.interval or (one.value, one.value), note=f"{one.n:,}",
+        )
+        for one in found
+    ]  # fmt: skip
+    return explained(interval_plot(rows, title=title, mark=0.5, ends=(0, 1)), plain=plain, caution=caution)

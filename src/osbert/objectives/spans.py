@@ -1,0 +1,148 @@
+"""Span corruption: a decoder writes the spans that are missing in what the encoder reads (T5, Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Integers
+from osbert.data.pack import Packer
+from osbert.data.written import written
+from osbert.objectives.contract import Answers, Objective
+from osbert.text.file_tokenizer import AnyTokenizer
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head, Sizes
+
+SENTINEL = "<extra_id_{}>"
+"""How T5's tokenizers spell sentinel number 0, 1, 2, ...; their ids go down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans(Objective):
+    """Spans of a text are cut out (section 3.3.4): a sentinel stands for each, and the decoder writes what was there.
+
+    The source is the text with sentinel k in place of span k; the text to write is sentinel 0, span 0, sentinel 1, span
+    1, ..., and what ends a text. A tokenizer without T5's sentinels has its mask for all of them.
+    """
+
+    title: ClassVar[str] = "missing spans"
+    answers: ClassVar[Answers] = "pieces"
+    alone: ClassVar[bool] = True
+
+    rate: float = 0.15
+    """Share of a text's tokens that is cut out."""
+    span: float = 3.0
+    """Mean number of tokens in a span."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none, and spans of nothing."""
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate is a share between 0 and 1, not {self.rate}")
+        if not self.span >= 1:
+            raise ValueError(f"span is the mean number of tokens in a span, at least 1, not {self.span}")
+
+    def cut(self, tokens: int) -> tuple[int, int]:
+        """Return how many of `tokens` are cut out, and in how many spans.
+
+        >>> Spans().cut(568), Spans().cut(4), Spans().cut(1)
+        ((85, 28), (1, 1), (0, 0))
+        """
+        noise = min(max(round(tokens * self.rate), 1), tokens - 1)
+        return noise, min(max(round(noise / self.span), 1), noise, tokens - noise)
+
+    def room(self, length: int, specials: int) -> int:
+        """Return how many tokens of text, `specials` among them, become a source of `length`: the most.
+
+        >>> Spans().room(512, 1)
+        569
+        """
+        tokens = length - specials
+        while (more := tokens + 1) - self.cut(more)[0] + self.cut(more)[1] <= length - specials:
+            tokens = more
+        return tokens + specials
+
+    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
+        """Return the source with its spans cut out, and the spans as the text to write."""
+        form, tokenizer = packer.form, packer.tokenizer
+        inside = slice(len(form.before), len(example) - len(form.after))
+        ids = example.ids[inside].astype(np.int64)
+        marks = sentinels(tokenizer)
+        noise, count = self.cut(len(ids))
+        count = min(count, len(marks)) if len(marks) > 1 else count
+        kept = pieces_of(len(ids) - noise, count, rng)
+        lost = pieces_of(noise, count, rng)
+        bounds = np.cumsum(np.stack([kept, lost], axis=1).ravel())  # text and span in turn; a span is the last
+        source: list[Integers] = [np.array(form.before, np.int64)]
+        text: list[Integers] = []
+        begin = 0
+        for number, (first, last) in enumerate(bounds.reshape(-1, 2).tolist()):
+            mark = marks[number % len(marks) : number % len(marks) + 1]
+            source += [ids[begin:first], mark]
+            text += [mark, ids[first:last]]
+            begin = last
+        source += [ids[begin:], np.array(form.after, np.int64)]
+        text.append(np.array((*form.after, *form.between)[:1], np.int64))
+        read = _sequence(source, len(form.before), len(form.after), example)
+        return written(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield that there must be a decoder."""
+        if not architecture.has_decoder:
+            family = architecture.family
+            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield the share of the texts' tokens that was cut out."""
+        lost = read = 0
+        for example in examples:
+            noise = example.targets[self.name].labels
+            lost += len(noise)
+            read += len(example.source or ())
+        yield "tokens to write for each that is read", f"{lost / max(read, 1):.1%}", f"rate {self.rate:.0%}"
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head on the decoder. Raises ValueError where there is none."""
+        from osbert.models.heads.predictions import MaskedLanguageHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return MaskedLanguageHead(backbone, target=self.name)
+
+
+def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
+    """Return the ids of a tokenizer's sentinels in their order; of one without any its mask."""
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
+    found = [ids[piece] for number in range(len(ids)) if (piece := SENTINEL.format(number)) in ids]
+    return np.array(found or [tokenizer.mask], np.int64)
+
+
+def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `count` lengths of at least 1 whose sum is `total`, each such composition as likely as any other.
+
+    >>> pieces_of(3, 3, np.random.default_rng(0)).tolist()
+    [1, 1, 1]
+    """
+    if not count:
+        return np.zeros(0, np.int64)
+    inner = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1 if count > 1 else np.zeros(0, np.int64)
+    return np.diff(np.concatenate([[0], inner, [total]])).astype(np.int64)
+
+
+def _sequence(parts: Sequence[Integers], before: int, after: int, example: Example) -> Example:
+    """Return a sequence of the record of an example; so many of its first and last tokens are special."""
+    ids = np.concatenate(parts)
+    places = np.arange(len(ids))
+    special = (places < before) | (places >= len(ids) - after)
+    return Example(
+        ids=ids,
+        segments=np.zeros(len(ids), np.int8),
+        words=~special,
+        special=special,
+        record=example.record,
+        truncated=example.truncated,
+    )

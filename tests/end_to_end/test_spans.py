@@ -1,0 +1,91 @@
+"""From text to an encoder-decoder: pretrained on missing spans, stopped and resumed, written from, fine-tuned."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import corpora
+import osbert
+from vocabularies import train
+
+WORDS = ["good", "bad", "film", "play", "actor", "the", "was", "and"]
+SMALL: dict[str, Any] = {
+    "layers": 1,
+    "width": 16,
+    "heads": 2,
+    "feedforward": 16,
+    "model.length": 32,
+    "data.length": 24,
+    "batch": 8,
+    "steps": 12,
+    "log_every": 4,
+    "checkpoint_every": 4,
+    "evaluate_every": 6,
+    "device": "cpu",
+    "precision": "fp32",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a corpus of 60 short documents."""
+    rng = random.Random(0)
+    lines = [". ".join(" ".join(rng.choices(WORDS, k=rng.randint(3, 8))) for _ in range(5)) + "." for _ in range(60)]
+    return corpora.build_corpus(tmp_path_factory.mktemp("texts"), lines, train(lines, vocabulary=60))
+
+
+@pytest.fixture(scope="module")
+def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a pretrained encoder-decoder."""
+    out = tmp_path_factory.mktemp("models") / "whole"
+    osbert.pretrain("t5-mini", corpus=corpus, out=out, **SMALL)
+    return out
+
+
+def test_it_is_t5s_and_resumes_bit_for_bit(model: Path, corpus: Path, tmp_path: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("t5", ["T5ForConditionalGeneration"])
+    last = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()][-1]
+    assert 0 < last["held_out.spans.loss"] < 6
+    seen: list[object] = []
+
+    def stop(event: Any) -> None:
+        seen.append(event)
+        if getattr(event, "step", 0) == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        osbert.pretrain("t5-mini", corpus=corpus, out=tmp_path / "stopped", watch=stop, **SMALL)
+    assert seen and not (tmp_path / "stopped" / "model.safetensors").exists()
+    osbert.pretrain("t5-mini", corpus=corpus, out=tmp_path / "stopped", **SMALL)
+    one, other = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "stopped"))
+    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def test_it_writes_from_a_source(model: Path) -> None:
+    opened = osbert.load(model)
+    alone = [opened.generate([text], most=5)[0] for text in ("good film", "the actor was bad and the play good")]
+    together = opened.generate(["good film", "the actor was bad and the play good"], most=5)
+    assert [one.text for one in together] == [one.text for one in alone]
+    assert "".join(opened.stream("good film", most=5)) == alone[0].text
+    assert opened.generate(["good film"], most=5, beams=3)[0].log_probability < 0
+
+
+def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> None:
+    settings = {"epochs": 1, "batch": 4, "device": "cpu", "precision": "fp32"}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "classify": [{"text": f"{word} film", "label": word} for word in ("good", "bad")] * 8,
+        "regress": [{"text": f"{word} film", "label": value} for word, value in (("good", 1.0), ("bad", 0.0))] * 8,
+        "tag": [{"tokens": [word, "film"], "tags": ["B-X", "O"]} for word in ("good", "bad")] * 8,
+    }
+    for kind, data in rows.items():
+        osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **settings)
+    said = osbert.load(tmp_path / "classify").predict(["good film"])[0]
+    assert said.value in ("good", "bad")
+    assert osbert.load(model).embed(["good film", "bad"]).shape == (2, 16)
