@@ -40,7 +40,7 @@ from osbert.server.wire import (
 )
 
 if TYPE_CHECKING:
-    from osbert.server.calls.contract import Item, WritingStep
+    from osbert.server.calls.contract import AnswerStep, Item
 
 TOO_LATE = "The request could not be answered in its time."
 TOO_LONG = "The time is over before all is written. Ask for fewer pieces (most), or fewer texts or beams."
@@ -66,7 +66,7 @@ class WritingJob:
     items: Sequence[Item]
     deadline: float
     asked: dict[str, Any]
-    steps: Iterator[WritingStep]
+    steps: Iterator[AnswerStep]
     parts: int = 0
 
 

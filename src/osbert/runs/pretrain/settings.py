@@ -143,15 +143,13 @@ class PretrainPlan:
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
-        for objective in self.objectives.values():
-            length = objective.room(length, self.tokenizer.form.specials(1))
+        length = max(one.room(length, self.tokenizer.form.specials(1)) for one in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
         return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
         content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
-        budget = {} if self.budget is None else {"budget": dict(self.budget)}
         return {
             "osbert": __version__,
             "recipe": self.name,
@@ -163,7 +161,7 @@ class PretrainPlan:
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
             **({} if self.origin is None else hub_facts(self.origin.folder)),
-            **budget,
+            **({} if self.budget is None else {"budget": dict(self.budget)}),
         }
 
 

@@ -31,7 +31,7 @@ class Item(NamedTuple):
         return sum(map(len, self.examples))
 
 
-class WritingStep(NamedTuple):
+class AnswerStep(NamedTuple):
     """A step of an answer that is written: a part for a client that is sent parts, if there is one, or the results."""
 
     part: Mapping[str, Any] | None = None
@@ -57,7 +57,7 @@ class Call:
         """Return what the model says of each item."""
         return model.engine.predict_encoded(items)
 
-    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[WritingStep] | None:
+    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep] | None:
         """Return the steps in which an answer is written, the last with its results; None where passes read the items.
 
         Between two steps the worker looks whether the client is gone, the time is over or others wait.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from osbert.errors import UserError
 from osbert.inference.generate import TextWriter
 from osbert.models.generation.settings import GenerationOptions
-from osbert.server.calls.contract import Call, Item, RequestFields, WritingStep
+from osbert.server.calls.contract import AnswerStep, Call, Item, RequestFields
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 
@@ -85,17 +85,17 @@ class GenerateCall(Call):
             items.append(Item(prompt, (read,)))
         return items
 
-    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[WritingStep]:
+    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep]:
         """Yield the parts of each text while they are written, and each whole."""
         writer = self._writer(model, values).writer
         said: list[Any] = [None] * len(items)
         for place, part in writer.parts([item.value for item in items]):
             if not isinstance(part, str):
                 said[place] = part
-            yield WritingStep(
+            yield AnswerStep(
                 {"index": place, "text": part} if isinstance(part, str) and part and values["stream"] else None
             )
-        yield WritingStep(results=said)
+        yield AnswerStep(results=said)
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
