@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation.source_reader import SourceDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -97,6 +97,10 @@ class Pair(Backbone):
     def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
         """Yield each layer's attention weights of the encoder, (H, T, T) a sequence, queries in rows."""
         return self.encoder.weights(batch, states)
+
+    def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
+        """Yield what the heads of each layer of the encoder make of the tokens."""
+        return self.encoder.head_vectors(batch, states)
 
     def decoder(self, head: Head) -> SourceDecoder | None:
         """Return what writes texts from their sources."""

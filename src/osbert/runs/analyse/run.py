@@ -21,7 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model
+from osbert.inference.score import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
@@ -170,7 +170,7 @@ class _AnalysisRun:
         signs = punctuation(engine.tokenizer)
         return AnalysedModel(
             learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
-            language=language_model(engine) if engine.pieces else None, task=engine.task,
+            language=language_model(engine) if predicts_pieces(engine) else None, task=engine.task,
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:
