@@ -75,11 +75,22 @@ def test_the_run_says_how_it_reads_pairs_and_is_opened_by_osbert_alone(classes: 
     probabilities = [one.probabilities["alike"] for one in classes.predict(PAIRS)]
     assert [one.probabilities["alike"] for one in model.predict(PAIRS)] == pytest.approx(probabilities)
     assert classes.metrics["accuracy"] > 0.7
-    assert not model.explains
-    with refusal("unsupported-model", "--few-shot none"):
-        model.explain(PAIRS[0])
     with refusal("wrong-number-of-texts", "pairs"):
         model.predict(["one text"])
+
+
+def test_the_words_of_both_texts_make_the_score(classes: FinetuneRun, numbers: FinetuneRun) -> None:
+    model = osbert.load(str(classes.folder))
+    [said], [mirrored] = model.explain(PAIRS[0]), model.explain(PAIRS[0][::-1], label=model.predict(PAIRS)[0].value)
+    assert {word.text for word in said.words} == {0, 1}
+    weights = sum(word.weight for word in said.words)
+    assert weights == pytest.approx(said.score - said.baseline_score, abs=2e-3) and (said.error or 0) < 0.02
+    assert mirrored.label == said.label and model.explains
+    [number] = osbert.load(str(numbers.folder)).explain(PAIRS[1])
+    mean = np.mean([row["label"] for row in NUMBERS])
+    assert number.score == pytest.approx(numbers.predict(PAIRS)[1].value - mean, abs=2e-3)
+    drops = [word.occlusion for word in number.words]
+    assert None not in drops and max(map(abs, filter(None, drops))) > 0
 
 
 def test_an_export_says_the_same(numbers: FinetuneRun, tmp_path: Path) -> None:

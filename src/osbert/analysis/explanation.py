@@ -14,6 +14,7 @@ from torch import Tensor
 from osbert.analysis.attribution import attribute, end_points
 from osbert.analysis.interpolation import BatchScore, Interpolation, require_table
 from osbert.analysis.occlusion import occlusion
+from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions, Baseline
 from osbert.analysis.words import TextWord, TokenWords
 from osbert.data.batch import Batch
@@ -117,6 +118,8 @@ def explain(
         baseline=vector,
         fixed=[own < 0 for own in tokens],
     )
+    if isinstance(score, PairScore):
+        score.meet(line)
     by_gradients = options.method == "gradients"
     if by_gradients:
         found = attribute(line, groups, points=options.points, tolerance=options.tolerance)

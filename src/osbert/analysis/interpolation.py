@@ -58,14 +58,16 @@ class Interpolation:
         return Blend(place, np.full(len(self.examples[place]), part, np.float32))
 
     def scores(self, blends: Sequence[Blend]) -> NDArray[np.float64]:
-        """Return the score of each blend."""
-        found = np.zeros(len(blends))
+        """Return the score (n,) of each of n blends, or a row of numbers (n, D) where the score gives such."""
+        found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
         with undisturbed(self.learner) as device:
             for places, batch, part in self._batches(blends, TOKENS, device):
                 start, way = self._ends(batch)
                 with torch.no_grad(), _reading(self.table, start + part * way):
-                    found[places] = self.score(batch).double().cpu().numpy()
-        return found
+                    rows = self.score(batch).double().cpu().numpy()
+                for place, row in zip(places, rows, strict=True):
+                    found[place] = row
+        return np.array(found)
 
     def slopes(self, blends: Sequence[Blend]) -> list[NDArray[np.float64]]:
         """Return for each blend, for each of its tokens (n,), the derivative of the score from baseline to token."""

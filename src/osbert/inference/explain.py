@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, ScoredRecord, explain
-from osbert.analysis.interpolation import require_table
+from osbert.analysis.interpolation import BatchScore, require_table
+from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
 from osbert.data.pack import Packer
@@ -17,6 +18,7 @@ from osbert.errors import UserError, nearest
 from osbert.evaluation.score import Encoded, encoded, refuse_long
 from osbert.inference.fill import MaskFill, masked, masked_pieces
 from osbert.models.contract import Learner
+from osbert.models.heads.apart import ApartHead
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -71,7 +73,12 @@ def explain_records(
             scored.append(made)
             owners.append(place)
             weights += one.weights
-    score = OutputScore(engine.learner, task.name, weights)
+    head = engine.learner.heads[task.name]
+    score: BatchScore = (
+        PairScore(engine.learner, head, weights)
+        if isinstance(head, ApartHead)
+        else OutputScore(engine.learner, task.name, weights)
+    )
     found: list[list[Explanation]] = [[] for _ in records]
     for place, explained in zip(owners, explain(engine.learner, scored, score, options, engine.tokenizer)):
         found[place].append(explained)

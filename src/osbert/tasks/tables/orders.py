@@ -93,20 +93,6 @@ class OrdersTask(TextTask):
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
-    @property
-    def explains(self) -> bool:
-        """Return whether predictions can be explained: not those for pairs apart."""
-        return super().explains and not self.apart
-
     def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
-        """Return the weights (K,) of joined outputs as those of each sequence's own.
-
-        Raises UserError for pairs apart, whose scores are no sums of something of each text.
-        """
-        if self.apart:
-            raise UserError(
-                "The two texts of a pair are read apart here: its score lies in what their vectors have in common, so "
-                "that no text's words have a weight of their own. Fine-tune with --few-shot none for explanations.",
-                code="unsupported-model",
-            )
-        return [weights if self.both_orders else weights / len(examples)] * len(examples)
+        """Return the weights (K,) of joined outputs for each sequence; of pairs apart, those of their scores."""
+        return [weights if self._two else weights / len(examples)] * len(examples)
