@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import terminal
+from osbert.commands import file_consoles
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.lock import claim
 from osbert.runs.embed import run as embed_run
+from osbert.runs.explain import ExplanationProgress
 from refusals import refusal
 
 
@@ -207,3 +209,14 @@ def test_a_flip_in_the_best_epochs_weights_is_found(
     with refusal("damaged-file", path.name):
         again()
     assert not (tmp_path / "r" / "model.safetensors").exists()
+
+
+def test_without_a_terminal_progress_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(file_consoles, "LINE_SECONDS", 0)
+    with file_consoles.showing_progress("rows") as watch:
+        for done in (1, 2, 4):
+            watch(ExplanationProgress(done=done, count=4))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("2 of 4 rows (50%)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -25,6 +27,10 @@ from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
+from osbert.training.tracking import duration
+
+LINE_SECONDS = 30
+"""Where there is no terminal, progress is a line after so many seconds."""
 
 
 class VocabularyConsole(EventConsole):
@@ -85,7 +91,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]:
-    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`.
+    """Give a `watch` that prints notices and shows how much is `done` of a `count`: a bar on a terminal, else lines.
 
     `stream`: where notices go, as for `print_notices`.
     """
@@ -93,10 +99,21 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
     notices = print_notices(stream)
+    begun = told = time.monotonic()
+    before: int | None = None  # done when it began: the rest of a run that was stopped
 
     def show(event: Any) -> None:
+        nonlocal told, before
         notices(event)
-        if hasattr(event, "done"):
+        if not hasattr(event, "done"):
+            return
+        if not console.is_terminal:
+            before = event.done if before is None else before
+            if (now := time.monotonic()) - told >= LINE_SECONDS and before < event.done < event.count:
+                told, left = now, (now - begun) * (event.count - event.done) / (event.done - before)
+                share = event.done / event.count
+                print(f"{event.done:,} of {event.count:,} {what} ({share:.0%})  {duration(left)} left", file=sys.stderr)
+        else:
             bar.start()
             bar.update(task, total=event.count, completed=event.done)
 
