@@ -172,7 +172,8 @@ def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
             both = _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
             written |= both if sizes.biases else _unbiased(both)
     for ours, theirs in written.items():
-        names[f"writer.{ours}"] = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
+        own = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
+        names[f"writer.{ours}"] = theirs if ours.startswith("pooler") else own  # one side at the most has a pooler
     if architecture.gated:  # T5 has another name for the layer where there is a gate
         names = {
             ours: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in theirs)

@@ -1,10 +1,13 @@
-"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5."""
+"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5 and BART."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
@@ -42,8 +45,8 @@ class _Decoder(Transformer):
 class Pair(Backbone):
     """An encoder and a decoder that share the table of pieces (Raffel et al. 2020, section 2.1).
 
-    With a source in the batch, its states are the decoder's. A batch without one is read by the encoder alone, whose
-    states serve every other task; so `stack` and all that goes with it is the encoder's.
+    With a source in the batch, its states are the decoder's. A batch without one is read as the setting `reading` says:
+    by the encoder alone, or by both sides. `stack` and all that goes with it is the encoder's.
     """
 
     settings = PairArchitecture
@@ -71,7 +74,7 @@ class Pair(Backbone):
     @property
     def above(self) -> Sequence[nn.Module]:
         """Return the decoder's blocks, and what the encoder has above its stack; not the table that both have."""
-        return [*self.encoder.above, self.writer.blocks, self.writer.norm]
+        return [*self.encoder.above, self.writer.blocks, self.writer.norm, *self.writer.above]
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -84,9 +87,12 @@ class Pair(Backbone):
         self.writer.initialise()
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the decoder's states, its last tokens' as summaries; of a batch without a source the encoder's."""
+        """Return the decoder's states, its last tokens' as summaries; without a source those of what reads a text."""
         if batch.source is None:
-            return self.encoder(batch, read)
+            if self.architecture.reading == "encoder":
+                return self.encoder(batch, read)
+            batch = read_by_both(batch)
+        assert batch.source is not None
         hidden = self.writer.written(batch, self.encoder(batch.source).hidden, self.encoder.layout(batch.source))
         return self.writer.summarised(hidden, batch)
 
@@ -106,20 +112,38 @@ class Pair(Backbone):
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice where the encoder alone reads; None with a source."""
-        return self.encoder.readable(batch) if batch.source is None else None
+        alone = batch.source is None and self.architecture.reading == "encoder"
+        return self.encoder.readable(batch) if alone else None
 
     def summaries(self, batch: Batch) -> Tensor:
         """Return the index (B,) of each sequence's summary token in the batch."""
-        return (self.encoder if batch.source is None else self.writer).summaries(batch)
+        alone = batch.source is None and self.architecture.reading == "encoder"
+        return (self.encoder if alone else self.writer).summaries(batch)
 
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass."""
         if size.source is None:
-            return self.encoder.flops(size)
+            if self.architecture.reading == "encoder":
+                return self.encoder.flops(size)
+            size = replace(size, source=size, cross_pairs=size.pairs)
+        assert size.source is not None
         sizes, writer = self.architecture, self.writer
         crossing = [block.cross for block in writer.depth if isinstance(block, DecoderBlock)]
         of_source = sum(matrix_weights(cross.inward) for cross in crossing)
         own = sum(map(matrix_weights, writer.depth)) - of_source
         pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
         below = self.encoder.flops(size.source)
-        return below + 2 * size.tokens * own + 2 * size.source.tokens * of_source + 4 * pairs
+        pooler = size.sequences * matrix_weights(writer.pooler)
+        return below + 2 * (size.tokens * own + size.source.tokens * of_source + pooler) + 4 * pairs
+
+
+def read_by_both(batch: Batch) -> Batch:
+    """Return the batch whose source is a batch of texts, and whose decoder reads each of them turned right by one.
+
+    So the decoder begins with the piece that ends a text, and no state has read the token in whose place it stands
+    (fairseq's and Hugging Face's BART shift alike).
+    """
+    ends = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+    before = torch.arange(-1, batch.tokens - 1, device=batch.ids.device)
+    before[batch.starts] = ends
+    return batch.changed(ids=batch.ids[before], source=batch.changed(targets={}))
