@@ -128,8 +128,8 @@ def test_what_an_encoder_decoder_cannot_be_is_said() -> None:
 @torch.no_grad()
 def test_both_sides_read_a_text_and_the_last_token_stands_for_it() -> None:
     torch.manual_seed(0)
-    sizes = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "segments": 0, "deviation": 0.3}
-    backbone = PairArchitecture(**sizes, reading="both", summary="last").build().eval()
+    sizes: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "deviation": 0.3}
+    backbone = PairArchitecture(**sizes, segments=0, reading="both", summary="last").build().eval()
     batch = collate([example(ids, row) for row, ids in enumerate(SOURCES)])
     turned = read_by_both(batch)
     assert [part.tolist() for part in turned.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
