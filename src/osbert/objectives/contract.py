@@ -132,3 +132,25 @@ class Objective:
         Of a head with companions these are what is new and can know it.
         """
         return
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingObjective(Objective):
+    """An objective whose examples have a source, and labels that a decoder writes from it (data/written.py)."""
+
+    answers: ClassVar[Answers] = "pieces"
+    alone: ClassVar[bool] = True
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield that there must be a decoder."""
+        if not architecture.has_decoder:
+            family = architecture.family
+            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head on the decoder. Raises ValueError where there is none."""
+        from osbert.models.heads.predictions import MaskedLanguageHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return MaskedLanguageHead(backbone, target=self.name)
