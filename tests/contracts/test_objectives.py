@@ -86,7 +86,8 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    assert {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text", "spans", "unified"} <= set(NAMES)
+    known = {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text", "spans", "denoise", "unified"}
+    assert known <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -223,8 +224,10 @@ def test_its_head_gives_a_finite_loss_and_gradients(
 
 
 MODES = ("both", "left_to_right", "right_to_left", "sequence_to_sequence")
+HIDING: dict[str, dict[str, Any]] = {"denoise": {"infilling": 0.0, "masking": 1.0}}
+"""The settings of objectives that write whole texts with which nothing of a text is read."""
 VARIANTS = [
-    *((name, {}) for name in NAMES),
+    *((name, HIDING.get(name, {})) for name in NAMES),
     *(("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})),
     *(
         ("unified", {**dict.fromkeys(MODES, 0.0), mode: 1.0, "prediction": prediction})

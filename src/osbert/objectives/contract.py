@@ -110,6 +110,11 @@ class Objective:
         """Return whether it gives examples noise or labels, one by one or many at a time."""
         return cls.corrupt is not Objective.corrupt or cls.corrupt_all is not Objective.corrupt_all
 
+    @classmethod
+    def lays_out(cls) -> bool:
+        """Return whether it lays out sequences of its own, for which settings such as data.cross_documents are none."""
+        return cls.examples is not Objective.examples
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
         yield from ()
