@@ -86,7 +86,18 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    known = {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text", "spans", "denoise", "unified"}
+    known = {
+        "mlm",
+        "nsp",
+        "sentence_order",
+        "left_to_right",
+        "replaced",
+        "same_text",
+        "spans",
+        "denoise",
+        "fragment",
+        "unified",
+    }
     assert known <= set(NAMES)
 
 

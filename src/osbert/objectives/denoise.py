@@ -37,8 +37,8 @@ class Denoise(WritingObjective):
     """The source is a text with the five noises of section 2.2, and the decoder writes the text as it was.
 
     First sentences change places; then words are infilled, masked or deleted, none of them twice; last, a text may be
-    rotated. Special pieces stay what they are. The usual settings are those of the published models (section 2.2:
-    infilling of 30%, and all sentences permuted).
+    rotated. Special pieces stay what they are. The usual settings are those of the published models (section 5:
+    30% infilled, and all sentences permuted).
     """
 
     title: ClassVar[str] = "denoising"
