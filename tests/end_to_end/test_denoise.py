@@ -1,4 +1,4 @@
-"""From text to a BART: pretrained by denoising, stopped and resumed, written from, fine-tuned to read and to write."""
+"""From text to a BART, and to a MASS: pretrained, stopped and resumed, written from, fine-tuned to read and to write."""
 
 from __future__ import annotations
 
@@ -90,3 +90,12 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
     said = osbert.load(tmp_path / "classify").predict(["good film"])[0]
     assert said.value in ("good", "bad")
     assert osbert.load(tmp_path / "generate").generate(["good film"], most=3)[0].pieces <= 3
+
+
+def test_mass_learns_a_fragment_and_its_encoder_reads(corpus: Path, tmp_path: Path) -> None:
+    osbert.pretrain("mass-mini", corpus=corpus, out=tmp_path / "model", **SMALL)
+    last = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert 0 < last["held_out.fragment.loss"] < 6
+    model = osbert.load(tmp_path / "model")
+    assert model.generate(["good film"], most=3)[0].pieces <= 3
+    assert model.embed(["good film", "bad"]).shape == (2, 16)
