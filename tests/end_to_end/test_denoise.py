@@ -1,8 +1,9 @@
-"""From text to a BART, and to a MASS: pretrained, stopped and resumed, written from, fine-tuned to read and to write."""
+"""From text to a BART and to a MASS: pretrained, stopped and resumed, written from, fine-tuned to read and to write."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 import osbert
+from refusals import refusal
 
 WORDS = ["good", "bad", "film", "play", "actor", "the", "was", "and"]
 SMALL: dict[str, Any] = {
@@ -87,8 +89,12 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
         osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **settings)
     config = json.loads((tmp_path / "classify" / "config.json").read_text())
     assert config["architectures"] == ["BartForSequenceClassification"]
-    said = osbert.load(tmp_path / "classify").predict(["good film"])[0]
-    assert said.value in ("good", "bad")
+    classifier = osbert.load(tmp_path / "classify")
+    said, explained = classifier.predict(["good film"])[0], classifier.explain(["good film"])[0]
+    odds = {label: math.log(share / (1 - share)) for label, share in said.probabilities.items()}
+    assert explained.label == said.value and abs(explained.score - odds[said.value]) < 1e-5
+    with refusal("unsupported-model"):
+        opened.score(["good film"])
     assert osbert.load(tmp_path / "generate").generate(["good film"], most=3)[0].pieces <= 3
 
 

@@ -32,10 +32,10 @@ class PieceSource(Protocol):
 
 def language_model(engine: PieceSource) -> LanguageModel:
     """Return what predicts pieces in a model. Raises UserError where nothing does."""
-    if engine.pieces is None:
+    if engine.pieces is None or engine.learner.backbone.architecture.has_decoder:
         raise UserError(
             f"The model in {engine.folder} does not predict pieces: that needs a pretrained encoder with its language "
-            "head, which no exported or fine-tuned model has.",
+            "head (no encoder-decoder, which predicts them from a source), which no exported or fine-tuned model has.",
             code="unsupported-model",
         )
     return LanguageModel(engine.learner, engine.pieces, engine.tokenizer.mask if engine.masks else -1)

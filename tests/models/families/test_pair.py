@@ -14,7 +14,7 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.written import all_written
 from osbert.models.contract import Learner, StepSize
-from osbert.models.families.pair import Pair, read_by_both
+from osbert.models.families.pair import Pair, turned
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
 from osbert.models.transformer.kernels import reference
@@ -131,10 +131,10 @@ def test_both_sides_read_a_text_and_the_last_token_stands_for_it() -> None:
     sizes: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "deviation": 0.3}
     backbone = PairArchitecture(**sizes, segments=0, reading="both", summary="last").build().eval()
     batch = collate([example(ids, row) for row, ids in enumerate(SOURCES)])
-    turned = read_by_both(batch)
-    assert [part.tolist() for part in turned.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
+    read = batch.changed(ids=batch.ids[turned(batch)], source=batch)
+    assert [part.tolist() for part in read.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
     states = backbone(batch)
-    assert torch.equal(states.hidden, backbone(turned).hidden)
+    assert torch.equal(states.hidden, backbone(read).hidden)
     last = backbone.summaries(batch)
     assert last.tolist() == [3, 6, 8] and torch.equal(states.summary, states.hidden[last])
     torch.testing.assert_close(states.pooled, torch.tanh(backbone.writer.pooler(states.summary)))

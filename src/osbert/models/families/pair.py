@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
+from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation.source_reader import SourceDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -31,11 +31,16 @@ class _Decoder(Transformer):
         if self.embeddings.distance_scores is not None:
             self.embeddings.distance_scores.past = True
 
-    def written(self, batch: Batch, source: Tensor, layout_of_source: Layout) -> Tensor:
-        """Return the last layer's states (N, D) of a batch, given the encoder's states of its source."""
+    def written(
+        self, batch: Batch, source: Tensor, layout_of_source: Layout, *, pieces: Tensor | None = None
+    ) -> Tensor:
+        """Return the last layer's states (N, D) of a batch, given the encoder's states of its source.
+
+        `pieces` (N, D): the embeddings of its pieces, if known.
+        """
         layout = self.layout(batch)
         across = layout.across(layout_of_source)
-        hidden = self.embeddings(batch)
+        hidden = self.embeddings(batch, pieces)
         for block, seen in zip(self.depth, self.layouts(layout), strict=True):
             assert isinstance(block, DecoderBlock)
             hidden = block.written(hidden, seen, source, across)
@@ -88,12 +93,15 @@ class Pair(Backbone):
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the decoder's states, its last tokens' as summaries; without a source those of what reads a text."""
-        if batch.source is None:
+        source, pieces = batch.source, None
+        if source is None:
             if self.architecture.reading == "encoder":
                 return self.encoder(batch, read)
-            batch = read_by_both(batch)
-        assert batch.source is not None
-        hidden = self.writer.written(batch, self.encoder(batch.source).hidden, self.encoder.layout(batch.source))
+            before, source = turned(batch), batch
+            # As the encoder looks them up, so that what stands in for the table's vectors reaches both sides alike.
+            pieces, batch = self.embedding(batch.ids)[before], batch.changed(ids=batch.ids[before])
+        layout = self.encoder.layout(source)
+        hidden = self.writer.written(batch, self.encoder(source).hidden, layout, pieces=pieces)
         return self.writer.summarised(hidden, batch)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
@@ -103,6 +111,10 @@ class Pair(Backbone):
     def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
         """Yield each layer's attention weights of the encoder, (H, T, T) a sequence, queries in rows."""
         return self.encoder.weights(batch, states)
+
+    def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
+        """Yield what the heads of each layer of the encoder make of the tokens."""
+        return self.encoder.head_vectors(batch, states)
 
     def decoder(self, head: Head) -> SourceDecoder | None:
         """Return what writes texts from their sources."""
@@ -137,13 +149,12 @@ class Pair(Backbone):
         return below + 2 * (size.tokens * own + size.source.tokens * of_source + pooler) + 4 * pairs
 
 
-def read_by_both(batch: Batch) -> Batch:
-    """Return the batch whose source is a batch of texts, and whose decoder reads each of them turned right by one.
+def turned(batch: Batch) -> Tensor:
+    """Return the token (N,) before each token of a batch, and before the first of a sequence its last.
 
-    So the decoder begins with the piece that ends a text, and no state has read the token in whose place it stands
-    (fairseq's and Hugging Face's BART shift alike).
+    So a decoder that reads a text as well begins with the piece that ends it, and no state has read from the left the
+    token in whose place it stands (Lewis et al. 2020, section 3.2, and the authors' code).
     """
-    ends = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
     before = torch.arange(-1, batch.tokens - 1, device=batch.ids.device)
-    before[batch.starts] = ends
-    return batch.changed(ids=batch.ids[before], source=batch.changed(targets={}))
+    before[batch.starts] = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+    return before

@@ -168,9 +168,10 @@ class _AnalysisRun:
         engine = self.engine
         packer = replace(engine.packer, length=engine.backend.architecture.length)
         signs = punctuation(engine.tokenizer)
+        alone = engine.pieces and not engine.backend.architecture.has_decoder
         return AnalysedModel(
             learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
-            language=language_model(engine) if engine.pieces else None, task=engine.task,
+            language=language_model(engine) if alone else None, task=engine.task,
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:
