@@ -17,6 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 from safetensors.torch import load_file, save_file
 
+import osbert
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
@@ -136,6 +137,21 @@ def test_heads_stand_on_the_decoder_that_reads_the_same_text(kind: str, head: An
     torch.testing.assert_close(again(input_ids=torch.tensor([SOURCES[0]]))[0], wanted[0], rtol=0, atol=1e-5)
 
 
+@torch.no_grad()
+def test_a_model_without_a_head_reads_on_both_sides(tmp_path: Path) -> None:
+    made = save(tmp_path / "theirs", "Model", encoder_layers=1, decoder_layers=1)
+    backbone = open_folder(tmp_path / "theirs").backbone.eval()
+    write_model(Learner(backbone, {}), tmp_path / "ours")
+    again = transformers.AutoModel.from_pretrained(tmp_path / "ours").eval()
+    assert type(again).__name__ == "BartModel"
+    for ids in SOURCES:
+        wanted = made(input_ids=torch.tensor([ids])).last_hidden_state
+        states = backbone(collate([example(ids, 0)]))
+        torch.testing.assert_close(states.hidden, wanted[0], rtol=0, atol=2e-5)
+        assert torch.equal(states.summary[0], states.hidden[-1])
+        torch.testing.assert_close(again(input_ids=torch.tensor([ids])).last_hidden_state, wanted, rtol=0, atol=1e-5)
+
+
 def test_a_head_that_they_have_no_class_for_is_ours_alone(tmp_path: Path) -> None:
     save(tmp_path / "theirs")
     backbone = open_folder(tmp_path / "theirs").backbone
@@ -196,3 +212,26 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
     learner = opened(tmp_path)
     report = open_folder(tmp_path).fill(learner)
     assert not any(row.name == "final_logits_bias" and row.expected for row in report.rows)
+
+
+@torch.no_grad()
+def test_a_folder_writes_the_texts_that_they_write(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("good film. bad play. the actor was good and the film bad.\n" * 9)
+    osbert.train_tokenizer(tmp_path / "text.txt", out=tmp_path / "folder", kind="bpe", vocabulary=270)
+    made = save(tmp_path / "folder", vocab_size=270, max_position_embeddings=64)
+    made.generation_config.forced_eos_token_id = None
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    model, texts = osbert.load(tmp_path / "folder"), ("good film", "the actor was bad and the play good")
+    found = model.generate(texts, most=6)
+    for text, said in zip(texts, found, strict=True):
+        ids = theirs(text, return_tensors="pt").input_ids
+        rows = made.generate(
+            input_ids=ids,
+            decoder_input_ids=torch.tensor([[2, 0]]),
+            do_sample=False,
+            max_new_tokens=6,
+            suppress_tokens=[0, 1, 3, 4],
+        )
+        wanted = [piece for piece in rows[0].tolist()[2:] if piece != 2]
+        assert said.pieces == len(wanted) and said.text == theirs.decode(wanted)
+    assert len({one.text for one in found}) == 2
