@@ -193,6 +193,7 @@ def fitting(objective: Objective, *, length: int) -> Architecture:
     variants: list[dict[str, Any]] = [{}, {"direction": "left_to_right"}, {"segments": 6}]
     choices = [dataclasses.replace(sizes, **variant) for variant in variants]
     choices.append(PairArchitecture(**dataclasses.asdict(sizes)))
+    choices.append(PairArchitecture(**dataclasses.asdict(sizes) | {"reading": "both", "summary": "last"}))
     return next(choice for choice in choices if not list(objective.objections(choice)))
 
 

@@ -159,7 +159,9 @@ def test_the_sentences_of_a_corpus_reach_it() -> None:
 def test_what_cannot_be_is_refused() -> None:
     (objection,) = Denoise().objections(Architecture(vocabulary=9))
     assert "pair" in objection
-    assert not [*Denoise().objections(PairArchitecture(vocabulary=9))]
+    (objection,) = Denoise().objections(PairArchitecture(vocabulary=9))
+    assert "model.reading" in objection
+    assert not [*Denoise().objections(PairArchitecture(vocabulary=9, reading="both", summary="last"))]
     for settings in ({"infilling": 1.1}, {"rotation": -0.1}, {"masking": 0.8}, {"span": 0.5}, {"random": 2.0}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             Denoise(**settings)

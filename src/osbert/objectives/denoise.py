@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from osbert.data.sequences import Sequences
 from osbert.data.written import written
 from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Sizes
 
 NOISES = ("infilling", "masking", "deletion", "permutation", "rotation")
 
@@ -142,6 +145,18 @@ class Denoise(WritingObjective):
         sizes = np.concatenate([np.ones(kept + masked + deleted, np.int64), spans])
         order = rng.permutation(len(fates))
         return fates[order], sizes[order]
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield that there must be a decoder, and that it must read texts, too.
+
+        By that it is known, wherever the model writes, that its texts begin with the pieces that stand before a text.
+        """
+        yield from super().objections(architecture)
+        if architecture.has_decoder and getattr(architecture, "reading", "both") != "both":
+            yield (
+                f"{self.name} teaches the decoder texts in the form in which they are read, and model.reading = "
+                'encoder says that it reads none. Set model.reading = "both" and model.summary = "last".'
+            )
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
         """Yield how long the sources are beside the texts."""
