@@ -40,7 +40,7 @@ VERBS = {
     "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",
     "explain": "Show which words made a run say what it says: of a text, or of a file.",
-    "generate": "Go on with texts: what a left-to-right model writes after them.",
+    "generate": "Write: what a model writes after texts, or from them as sources.",
     "score": "Show how likely a pretrained model holds a text, or each text of a file.",
     "serve": "Answer over HTTP with fine-tuned runs and encoders.",
     "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",

@@ -31,14 +31,14 @@ def test_the_words_of_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     words = {"pos": ["good", "fine"], "neg": ["bad", "poor"]}
     rows = [(f"a {word} film, {other}", label) for label in words for word in words[label] for other in ("é😀", "the")]
     lines = [f'"{text}",{label}' for text, label in rows * 2] + ['"",pos']
-    file.write_text("\n".join(["text,note", *lines]) + "\n", encoding="utf-8")
+    file.write_text("\n".join(["text,score", *lines]) + "\n", encoding="utf-8")
     done = told(capsys, "explain", run, "--file", file, "--out", out, "--no-check")
     assert done.status == 0 and "16 explanations of 17 rows" in done.output, done.error
     with (out / "rows.csv").open(encoding="utf-8") as stream:
         table = list(csv.DictReader(stream))
     assert [row["text"] for row in table] == [text for text, _ in rows * 2] + [""]
     for row, (text, label) in zip(table, rows * 2):
-        assert row["prediction"] == row["explained"] == label == row["note"]
+        assert row["prediction"] == row["explained"] == label == row["score"]  # the column of the file itself
         assert row["word 1"] in words[label] and row["word 1"] in text and float(row["weight 1"]) > 0
         assert float(row["completeness error"]) <= 0.02
     assert table[-1]["prediction"] == table[-1]["word 1"] == ""

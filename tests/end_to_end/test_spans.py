@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 import corpora
 import osbert
+from refusals import refusal
 from vocabularies import train
 
 WORDS = ["good", "bad", "film", "play", "actor", "the", "was", "and"]
@@ -89,3 +90,13 @@ def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> 
     said = osbert.load(tmp_path / "classify").predict(["good film"])[0]
     assert said.value in ("good", "bad")
     assert osbert.load(model).embed(["good film", "bad"]).shape == (2, 16)
+
+
+def test_its_encoder_is_analysed_and_pieces_of_one_text_have_no_score(model: Path, tmp_path: Path) -> None:
+    opened = osbert.load(model)
+    assert opened.attention("good film").weights.shape[:2] == (1, 2)
+    with refusal("unsupported-model"):
+        opened.score(["good film"])
+    (tmp_path / "texts.txt").write_text("\n\n".join(["the good film was bad", "the actor and the play"] * 10))
+    found = osbert.analyse(model, data=tmp_path / "texts.txt", out=tmp_path / "analysis", shortest=2)
+    assert {"heads", "geometry"} <= {*found.counts}

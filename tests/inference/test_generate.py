@@ -12,7 +12,7 @@ from osbert.commands.generate import generate
 from osbert.evaluation import writing
 from osbert.evaluation.writing import end_of
 from osbert.inference.engine import Engine
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -103,9 +103,9 @@ def test_the_command_prints_texts_and_what_is_not_read(
     folder: Path, model: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = "the film " * 20
-    generate(folder, "the good", options=GenerationOptions(most=5))
+    generate(folder, "the good", options=GivenOptions(most=5))
     assert capsys.readouterr().out == f"the good{model.generate(['the good'], most=5)[0].text}\n"
-    made = generate(folder, long, "a", options=GenerationOptions(most=8, beams=2))
+    made = generate(folder, long, "a", options=GivenOptions(most=8, beams=2))
     printed = capsys.readouterr()
     assert made["generations"][0]["truncated"] == 25 and "25" in printed.err
     assert len(printed.out.splitlines()) == 2
@@ -126,7 +126,7 @@ def test_a_file_is_gone_on_with_row_by_row(
     )  # the rows' numbers draw, whatever the window
     assert [row["generated"] for row in rows] == [one.text for one in together]
     assert (tally.rows, tally.cut, rows[2]["id"]) == (4, 1, "2")
-    writing = GenerationOptions(most=8, sample=True, seed=3)
+    writing = GivenOptions(most=8, sample=True, seed=3)
     generate(folder, file=tmp_path / "in.csv", out=tmp_path / "out.csv", options=writing)
     assert "4 rows" in capsys.readouterr().out
     for wrong in ({}, {"file": tmp_path / "in.csv"}, {"out": tmp_path / "x.csv"}):

@@ -251,6 +251,8 @@ def test_columns_by_word_of_the_user() -> None:
     assert choose(names, asked=TextColumns(text="a"), path="f", numbers=True) == TextColumns(text="a", label="score")
     assert choose(names, asked=TextColumns(text="a"), path="f") == TextColumns(text="a", label="label")
     assert choose(("x",), asked=TextColumns(text=""), path="f", labelled=False) == TextColumns(text="x")
+    pairs = choose(("text", "pair"), asked=TextColumns(text=""), path="f", labelled=False)
+    assert pairs.texts == ("text", "pair")  # the names of the options
     absent = choose(("text", "id"), asked=TextColumns(text="", label="gold"), path="f", labelled=False)
     assert absent == TextColumns(text="text")
 

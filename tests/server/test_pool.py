@@ -35,7 +35,7 @@ HANGING = "time.sleep(600)"
 IDLE = "while wire.recv(1 << 16): wire.sendall({read})"
 READING = """#!PYTHON
 # the worker's own loop, with a call that ends the process over poison, at one of two places
-import os, socket, types
+import collections, os, socket, types
 from osbert.server import worker
 from osbert.server.batching import Queue
 from osbert.server.wire import Wire
@@ -51,6 +51,7 @@ class Call:
     items = staticmethod(lambda model, asked: [Item(text) for text in dying("items", asked["texts"])])
     read = staticmethod(lambda model, items, option: dying("read", items))
     answer = staticmethod(lambda model, asked, items, said: {{"said": said}})
+    steps = staticmethod(lambda model, asked, items: None)
 
 class Item(str):
     tokens = 1
@@ -58,7 +59,7 @@ class Item(str):
 class Worker(worker.Worker):
     def __init__(self, orders):
         self.calls, self.models = {{"try": Call}}, {{"any": types.SimpleNamespace(name="any")}}
-        self.queue = Queue(tokens=8, wait=0.05)
+        self.queue, self.writing, self.read_last = Queue(tokens=8, wait=0.05), collections.deque(), False
 
     def ready(self):
         return worker.LoadReport([], [])

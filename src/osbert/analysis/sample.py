@@ -116,7 +116,7 @@ def oddities(sample: TextSample, unknown: int) -> list[str]:
         found.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
     repeated = len(sample.examples) - len({one.ids.tobytes() for one in sample.examples})
     if repeated > UNUSUAL * len(sample.examples):
-        found.append(f"{counted(repeated, 'text')} repeat another one: intervals are narrower than they should be")
+        found.append(f"{counted(repeated, 'repeated text')}: intervals are narrower than they should be")
     return found
 
 

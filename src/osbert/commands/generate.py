@@ -15,7 +15,7 @@ from osbert.commands.output import Result, for_people
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GivenOptions
 from osbert.runs.contract import Notice, Watch, report_remarks
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import counted
@@ -30,7 +30,7 @@ def generate(
     *texts: str,
     file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
-    options: Annotated[GenerationOptions | None, Parameter(name="*")] = None,
+    options: Annotated[GivenOptions | None, Parameter(name="*")] = None,
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
@@ -62,8 +62,7 @@ def generate(
             'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.',
             code="missing-option",
         )
-    options, reading = options or GenerationOptions(), reading or EmbeddedOptions()
-    options.require_possible()
+    options, reading = options or GivenOptions(), reading or EmbeddedOptions()
     if file and out:
         given = GenerationKeywords(writing=options, file=reading, opening=opening)
         with showing_progress("rows") as watch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from osbert.data.written import started
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
@@ -48,15 +48,15 @@ class TextWriter:
     goes_on: bool = True
 
     @classmethod
-    def of(cls, engine: PieceWriter, options: GenerationOptions) -> TextWriter:
-        """Return what writes with these options; of a fine-tuned run, those that are left at a default are its own.
+    def of(cls, engine: PieceWriter, given: GivenOptions) -> TextWriter:
+        """Return what writes with these options; of a fine-tuned run, those that are left open are its own.
 
         Raises UserError where a model does not write, or an option cannot be.
         """
-        options.require_possible()
         task = engine.task
+        options = options_of(task, given)
+        options.require_possible()
         if task is not None and task.form == "text":
-            options = _over(task.writing, options)
             own = engine.learner.heads[task.name]
             assert isinstance(own, MaskedLanguageHead)
             writer = PromptWriter.of(engine.learner, own, engine.tokenizer, options)
@@ -113,25 +113,19 @@ class TextWriter:
             except UserError as error:
                 problems.add(f"texts[{place}]: {error}", code=error.code)
                 continue
-            if not len(prompt):
+            read = prompt.source or prompt
+            if not self.goes_on and read.special.all():
+                problems.add(f"texts[{place}]: there is nothing in it to read.", code="empty-text")
+            elif not len(prompt):
                 problems.add(f"texts[{place}] is empty, and no piece of the model begins a text.", code="empty-text")
             prompts.append(prompt)
         problems.stop_if_any()
         return prompts
 
 
-def _over(own: GenerationOptions, given: GenerationOptions) -> GenerationOptions:
-    """Return a run's own options with those that are given, which are the ones that are not at their defaults.
-
-    >>> _over(GenerationOptions(most=20, beams=4), GenerationOptions(most=9)).beams
-    4
-    """
-    fresh = GenerationOptions()
-    said = {one.name: getattr(given, one.name) for one in fields(given)}
-    said = {name: value for name, value in said.items() if value != getattr(fresh, name)}
-    merged = replace(replace(own, beams=1, length_penalty=0.0) if given.sample else own, **said)
-    merged.require_possible()
-    return merged
+def options_of(task: Task | None, given: GivenOptions) -> GenerationOptions:
+    """Return how a model writes: as is given, and where that is open as its task says."""
+    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:

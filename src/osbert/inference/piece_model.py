@@ -17,7 +17,7 @@ from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
@@ -102,7 +102,7 @@ class PieceModel:
     def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
         """Return what a model writes after each text, or from it where it has learnt to write from a source.
 
-        `options`: the fields of GenerationOptions (osbert.models.generation.settings), which are those of `osbert
+        `options`: the fields of GivenOptions (osbert.models.generation.settings), which are those of `osbert
         generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
         seed draws the same text for the text at a place of the list, whatever the others are. A run's own options count
         where one is left at its default. Raises UserError where the model does not write, at options that cannot be or
@@ -115,7 +115,7 @@ class PieceModel:
         (3, 'most')
         """
         given = samples(texts, "generate")
-        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).texts(given)
+        return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
 
     def stream(self, text: Text, **options: Any) -> Iterator[str]:
         """Yield what the model writes for a text in parts, while it writes; `options` as for `generate`.
@@ -129,4 +129,4 @@ class PieceModel:
         True
         """
         [sample] = samples([text], "stream")
-        return TextWriter.of(self, recipe.settings(GenerationOptions, options)).stream(*sample)
+        return TextWriter.of(self, recipe.settings(GivenOptions, options)).stream(*sample)

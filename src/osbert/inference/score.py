@@ -30,12 +30,18 @@ class PieceSource(Protocol):
         """Return torch's model."""
 
 
+def predicts_pieces(engine: PieceSource) -> bool:
+    """Return whether a model predicts the pieces of a text that it reads; an encoder-decoder those of another text."""
+    return engine.pieces is not None and not engine.learner.backbone.architecture.has_decoder
+
+
 def language_model(engine: PieceSource) -> LanguageModel:
     """Return what predicts pieces in a model. Raises UserError where nothing does."""
-    if engine.pieces is None or engine.learner.backbone.architecture.has_decoder:
+    if engine.pieces is None or not predicts_pieces(engine):
         raise UserError(
-            f"The model in {engine.folder} does not predict pieces: that needs a pretrained encoder with its language "
-            "head (no encoder-decoder, which predicts them from a source), which no exported or fine-tuned model has.",
+            f"The model in {engine.folder} does not predict pieces of a text that it reads: that needs a pretrained "
+            "encoder or a left-to-right model with its language head, which no exported or fine-tuned model has, and "
+            "no encoder-decoder.",
             code="unsupported-model",
         )
     return LanguageModel(engine.learner, engine.pieces, engine.tokenizer.mask if engine.masks else -1)

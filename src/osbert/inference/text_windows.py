@@ -25,6 +25,8 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
     if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
         what = "[text]" if isinstance(texts, str) else "of one column, table['text']"
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}([text])")
     found, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
     for place, given in enumerate(texts):
         sample, problem = _sample(given)

@@ -9,6 +9,7 @@ from osbert.errors import UserError, nearest
 
 _TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
 _PAIRS = (
+    ("text", "pair"),
     ("text_a", "text_b"),
     ("text1", "text2"),
     ("sentence1", "sentence2"),

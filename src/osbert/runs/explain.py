@@ -20,6 +20,7 @@ from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.json_lines import plain
+from osbert.runs.predict.forms.contract import free_names
 from osbert.tasks import Inputs, Record
 from osbert.terminal import counted
 
@@ -114,19 +115,20 @@ class _FileExplanation:
         """Write the three files to a folder, which is called `out`."""
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
         own = ("prediction", "explained", "score", "completeness error", "agreement", *words)
+        names = dict(zip(own, free_names(own, self.inputs.columns), strict=True))
         rows = empty = explanations = 0
         with (
             writing_output(folder / FILES[0]) as aside,
             aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
         ):
-            table = csv.DictWriter(stream, [*self.inputs.columns, *own], extrasaction="ignore")
+            table = csv.DictWriter(stream, [*self.inputs.columns, *names.values()], extrasaction="ignore")
             table.writeheader()
             for row, cells in self._rows():
                 rows += 1
                 empty += not cells
                 explanations += len(cells)
                 for one in cells or [{}]:
-                    table.writerow({**row.values, **one})
+                    table.writerow({**row.values, **{names[name]: cell for name, cell in one.items()}})
                 watch(ExplanationProgress(done=rows, count=self.count))
         found = self._words()
         with writing_output(folder / FILES[1]) as aside:

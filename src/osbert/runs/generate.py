@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.generate import TextWriter
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GivenOptions
+from osbert.models.generation.written import Generation
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
@@ -31,7 +33,7 @@ COLUMNS = ("generated", "pieces", "log_probability", "ended", "truncated")
 class GenerationKeywords:
     """The keywords of `osbert.generate`: how texts are written, how the file is read, how the model is opened."""
 
-    writing: GenerationOptions = field(default_factory=GenerationOptions)
+    writing: GivenOptions = field(default_factory=GivenOptions)
     file: EmbeddedOptions = field(default_factory=EmbeddedOptions)
     opening: Opening = CAREFUL
 
@@ -46,16 +48,24 @@ class GenerationProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationTally:
-    """What was written: rows, those of which a part was not read, and pieces."""
+    """What was written: rows, those without text, those of which a part was not read, and pieces."""
 
     rows: int
+    empty: int
     cut: int
     pieces: int
 
     def lines(self) -> Iterator[str]:
         """Yield the counts."""
         cut = f"; of {counted(self.cut, 'text')} a part is not read, see the column truncated" if self.cut else ""
-        yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{cut}"
+        empty = f"; {self.empty:,} without text" if self.empty else ""
+        yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}"
+
+
+def _cells(one: Generation | None) -> tuple[Any, ...]:
+    if one is None:
+        return ("",) * len(COLUMNS)
+    return one.text, one.pieces, round(one.log_probability, 6), one.ended, one.truncated
 
 
 def generate_file(
@@ -63,7 +73,8 @@ def generate_file(
 ) -> GenerationTally:
     """Write the rows of a file with what a model writes for each text into `out`: .csv, .tsv or .jsonl.
 
-    With sampling a text's row number and the seed draw it. Raises UserError where the model does not write, at options
+    With sampling a text's number, among those that there are, and the seed draw it. For a row without text nothing is
+    written. Raises UserError where the model does not write, at options
     that cannot be, and at rows that cannot be used; the file gets its name when it is whole.
     """
     require_row_file(out, [texts.path])
@@ -80,16 +91,18 @@ def generate_file(
         watch(Notice(rows.describe()))
         rows.check()
         own = rows.table.columns
-        done = cut = pieces = 0
+        done = cut = pieces = empty = 0
         with row_file(out, [*own, *free_names(COLUMNS, own)]) as write:
             left = rows.rows()
             while window := list(islice(left, WINDOW)):
-                samples = [(row.values[rows.columns.text],) for row in window]
-                for row, one in zip(window, writer.texts(samples, first=done), strict=True):
-                    cells = (one.text, one.pieces, round(one.log_probability, 6), one.ended, one.truncated)
-                    write([*(row.values.get(name, "") for name in own), *cells])
-                    cut += one.truncated > 0
-                    pieces += one.pieces
+                given = [row.values[rows.columns.text] for row in window]
+                found = iter(writer.texts([(text,) for text in given if text.strip()], first=done - empty))
+                for row, text in zip(window, given, strict=True):
+                    one = next(found) if text.strip() else None
+                    write([*(row.values.get(name, "") for name in own), *_cells(one)])
+                    empty += one is None
+                    cut += one is not None and one.truncated > 0
+                    pieces += one.pieces if one else 0
                 done += len(window)
                 watch(GenerationProgress(done=done, count=rows.count))
-        return GenerationTally(rows=done, cut=cut, pieces=pieces)
+        return GenerationTally(rows=done, empty=empty, cut=cut, pieces=pieces)

@@ -109,7 +109,7 @@ class Service:
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
         if getattr(asked, "stream", False):
-            return await self._streamed(pending, deadline)
+            return await self._streamed(request, pending, deadline)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -125,13 +125,22 @@ class Service:
             gone.cancel()
             self.pool.forget(pending)
 
-    async def _streamed(self, pending: PendingRequest, deadline: float) -> Response:
+    async def _streamed(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
         """Return an answer as events while it is written, or a refusal that comes before the first part.
 
         A client that goes away ends the response, and with it the work.
         """
         events = self._events(pending, deadline)
-        first = await anext(events)
+        begun = asyncio.ensure_future(anext(events))
+        gone = asyncio.ensure_future(request.receive())  # with beams the first part comes when all is searched
+        try:
+            await asyncio.wait([begun, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not begun.done():
+                return Response(status_code=GONE)
+            first = begun.result()
+        finally:
+            gone.cancel()
+            begun.cancel()
         if pending.answer.done() and not pending.came and (answered := pending.answer.result()).status != 200:
             await events.aclose()
             return self.response(answered.status, answered.body)
@@ -140,6 +149,8 @@ class Service:
             try:
                 yield first
                 async for event in events:
+                    if await request.is_disconnected():  # parts that wait are not sent to nobody
+                        return
                     yield event
             except Refusal as refusal:
                 yield _event(json.dumps(refusal.content(), ensure_ascii=False).encode(), "error")

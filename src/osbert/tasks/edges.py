@@ -137,7 +137,11 @@ class Edges:
         `label`: explain its score, instead of what was predicted. Raises UserError if there is none of that name, or
         the kind declares no scores.
         """
-        raise UserError(f"Predictions of the kind {type(self).__name__} cannot be explained.", code="unsupported-model")
+        raise UserError(
+            "There are no weights of words for what this run says: it is no score of one sequence. Explain a run of "
+            "classify, multilabel, regress, tag, span or choose.",
+            code="unsupported-model",
+        )
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:

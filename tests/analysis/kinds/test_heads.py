@@ -67,7 +67,8 @@ def test_even_attention_has_the_entropy_ln_n(length: int) -> None:
 
 def test_a_left_to_right_model_is_compared_with_what_it_can_see() -> None:
     analysis = Heads(CAUSAL, seed=0)
-    analysis.add(TextPass(number=0, marks=marks(3), states=(), attention=[uniform(3, causal=True)]))
+    for number in range(2):
+        analysis.add(TextPass(number=number, marks=marks(3), states=(), attention=[uniform(3, causal=True)]))
     for one in analysis.figures():
         assert one.value == pytest.approx(one.baselines["uniform"])
 
@@ -76,7 +77,8 @@ def test_a_local_layer_is_compared_with_its_window_and_a_global_one_with_all() -
     sizes = SIZES.changed(layers=2, window=1, global_every=2)
     analysis = Heads(sizes, seed=0)
     layers = [uniform(9, causal=False), uniform(9, causal=False, window=1)]
-    analysis.add(TextPass(number=0, marks=marks(9), states=(), attention=layers))
+    for number in range(2):
+        analysis.add(TextPass(number=number, marks=marks(9), states=(), attention=layers))
     for one in analysis.figures():
         assert one.value == pytest.approx(one.baselines["uniform"]), one
     entropies = {one.where["layer"]: one.value for one in analysis.figures() if one.name == "layer_entropy"}
@@ -104,7 +106,7 @@ def test_each_text_counts_once_and_the_interval_is_that_of_their_mean() -> None:
 
 def test_what_no_text_has_is_no_figure() -> None:
     nowhere = TokenMarks(first=np.zeros(1, bool), separator=np.zeros(1, bool), punctuation=np.zeros(1, bool))
-    names = {one.name for one in analysed([(looking([0]), nowhere)])}
+    names = {one.name for one in analysed([(looking([0]), nowhere)] * 2)}
     assert "itself" in names and "previous" not in names and "first_entropy" not in names
 
 

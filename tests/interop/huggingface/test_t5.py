@@ -150,6 +150,7 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         ("relative_attention_max_distance", 64),
         ("feed_forward_proj", "gated-sine"),
         ("decoder_start_token_id", 3),
+        ("relative_attention_num_buckets", 0),
     ):
         (tmp_path / "config.json").write_text(json.dumps(written | {name: value}))
         with refusal("unsupported-model", name):

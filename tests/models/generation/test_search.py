@@ -185,6 +185,8 @@ def test_draws_have_the_models_probabilities() -> None:
     assert few <= set(np.argsort(-expected)[:2].tolist())
     surest = {one.pieces[0] for one in texts(decoder, [prompt] * 200, most=1, sample=True, top_p=1e-6)}
     assert surest == {int(expected.argmax())}
+    [coldest] = texts(decoder, [prompt], most=1, sample=True, temperature=1e-320)
+    assert [*coldest.pieces] == [int(expected.argmax())]
 
 
 @pytest.mark.parametrize("beams", [1, 3])

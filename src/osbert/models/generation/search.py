@@ -173,7 +173,9 @@ def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) 
     The likeliest pieces come first, and sums are taken in float64: rounding that depends on the batch moves a piece's
     bounds by so little that a draw falls beside it about once in ten million.
     """
-    scores = allowed.double() / options.temperature
+    scores = allowed.double()
+    best = scores.amax(dim=-1, keepdim=True)  # taken off first: a small temperature makes infinities of large scores
+    scores = torch.where(scores == NEVER, NEVER, (scores - best) / options.temperature)
     ordered, pieces = scores.sort(dim=-1, descending=True, stable=True)
     if options.top_k:
         ordered[:, options.top_k :] = NEVER

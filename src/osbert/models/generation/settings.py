@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from osbert.errors import Problems
@@ -14,19 +14,12 @@ DEFAULT_MOST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationOptions:
-    """How text is written."""
+class DrawingOptions:
+    """How long a text may be, and how its pieces are drawn."""
 
     most: int = 0
-    """Most pieces that are written; 0 for 64, or half of what the model reads where that is less."""
-    least: int = 0
-    """Pieces that are written before the text may end."""
-    beams: int = 1
-    """Beginnings that are followed side by side; the likeliest text that ends is the answer. 1: no search."""
-    length_penalty: float = 0.0
-    """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power (Wu et al. 2016, equation 14)."""
-    no_repeat: int = 0
-    """So many pieces in a row are written only once; 0 for any repetition."""
+    """Most pieces that are written; 0 for a run's own number, else 64, or half of what the model reads where that is
+    less."""
     sample: bool = False
     """Draw each piece by its probability, instead of taking the likeliest."""
     temperature: float = 1.0
@@ -37,6 +30,20 @@ class GenerationOptions:
     """With sample: draw from the fewest likeliest pieces whose probabilities reach this (Holtzman et al. 2020)."""
     seed: int = 0
     """With sample: of all draws; the same seed gives the same text, alone or among others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(DrawingOptions):
+    """How text is written."""
+
+    least: int = 0
+    """Pieces that are written before the text may end."""
+    beams: int = 1
+    """Beginnings that are followed side by side; the likeliest text that ends is the answer. 1: no search."""
+    length_penalty: float = 0.0
+    """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power (Wu et al. 2016, equation 14)."""
+    no_repeat: int = 0
+    """So many pieces in a row are written only once; 0 for any repetition."""
 
     def fitting(self, length: int) -> Self:
         """Return the options for a model that reads `length` tokens."""
@@ -93,3 +100,32 @@ class GenerationOptions:
             for name in names:
                 if getattr(self, name) != getattr(fresh, name):
                     yield name, f"{name} = {getattr(self, name)} does nothing without {setting}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenOptions(DrawingOptions):
+    """How text is written, as a user gives it: what is left open is as a run of generate says, or as nothing does."""
+
+    least: int | None = None
+    """Pieces that are written before the text may end; left open, a run's own number, else 0."""
+    beams: int | None = None
+    """Beginnings that are followed side by side; the likeliest text that ends is the answer. 1: no search. Left open, a
+    run's own number, else 1."""
+    length_penalty: float | None = None
+    """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power (Wu et al. 2016, equation 14).
+    Left open, a run's own, else 0."""
+    no_repeat: int | None = None
+    """So many pieces in a row are written only once; 0 for any repetition. Left open, a run's own number, else 0."""
+
+    def over(self, own: GenerationOptions) -> GenerationOptions:
+        """Return a run's own options with those that are given in their place. With sample there is no search.
+
+        >>> own = GenerationOptions(most=20, beams=4, no_repeat=2)
+        >>> chosen = GivenOptions(most=9, no_repeat=0).over(own)
+        >>> chosen.most, chosen.beams, chosen.no_repeat
+        (9, 4, 0)
+        """
+        said = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        if not self.most:
+            del said["most"]
+        return replace(replace(own, beams=1, length_penalty=0.0) if self.sample else own, **said)

@@ -21,7 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model
+from osbert.inference.score import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
@@ -168,10 +168,9 @@ class _AnalysisRun:
         engine = self.engine
         packer = replace(engine.packer, length=engine.backend.architecture.length)
         signs = punctuation(engine.tokenizer)
-        alone = engine.pieces and not engine.backend.architecture.has_decoder
         return AnalysedModel(
             learner=engine.learner, packer=packer, signs=signs, seed=self.options.seed, masks=engine.masks,
-            language=language_model(engine) if alone else None, task=engine.task,
+            language=language_model(engine) if predicts_pieces(engine) else None, task=engine.task,
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:

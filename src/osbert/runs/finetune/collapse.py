@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from osbert.runs.finetune.defaults import STEPS
+from osbert.terminal import counted
 
 HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
 """By the kind of tuning: the learning rate from which a lower one is the first thing to try."""
@@ -21,7 +22,7 @@ def advice(settings: Mapping[str, Any], *, steps: int) -> str:
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
     if training.get("few_shot", "none") != "none":
         return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
-    made = f"{steps:,} steps ({training['epochs']} epochs, batch {training['batch']})"
+    made = f"{steps:,} steps ({counted(training['epochs'], 'epoch')}, batch {training['batch']})"
     if steps < STEPS:
         return f"{made} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
     seeds = "another --seed, or several (--seeds 5)"

@@ -156,9 +156,10 @@ def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tupl
     chosen: dict[str, Any] = dict(zip(LENGTH, found))
     if "optimizer.learning_rate" in plan.open:
         chosen["optimizer.learning_rate"] = RATE
+    few = f", all that {EPOCHS} epochs of so few rows give" if makes < STEPS else ""
     return chosen, (
         f"batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
-        f"{makes:,}. --settings paper uses the paper's values."
+        f"{makes:,}{few}. --settings paper uses the paper's values."
     )
 
 

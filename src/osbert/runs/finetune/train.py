@@ -257,7 +257,7 @@ def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
     watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
-        chosen = "; the epoch was chosen on them, too" if interval.few and kept == "best" else ""
+        chosen = "; the epoch was chosen on them, too" if interval.few and kept == "best" and best.epoch else ""
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)

@@ -119,7 +119,7 @@ def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
     if 0 < low < last:
         yield (
             f"It falls from {values[0]:.2f} nats in layer 1 to {there}, and rises to {values[-1]:.2f} in layer "
-            f"{last + 1}: the picture that section 3.3 of the paper has of BERT BASE."
+            f"{last + 1}; in section 3.3 of the paper BERT BASE is lowest in its middle layers."
         )
     else:
         yield f"It is lowest at an end, {there}: not as section 3.3 of the paper draws it for BERT BASE."

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from osbert.errors import UserError
-from osbert.inference.generate import TextWriter
-from osbert.models.generation.settings import GenerationOptions
+from osbert.inference.generate import TextWriter, options_of
+from osbert.models.generation.settings import GivenOptions
 from osbert.server.calls.contract import AnswerStep, Call, Item, RequestFields
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 
-OPTIONS = tuple(one.name for one in fields(GenerationOptions))
+OPTIONS = tuple(one.name for one in fields(GivenOptions))
 
 
 class GenerateRequest(Request, title="Generate"):
@@ -26,10 +26,10 @@ class GenerateRequest(Request, title="Generate"):
     ]
     stream: bool = Field(default=False, description="Send parts while they are written, as server-sent events.")
     most: int = Field(default=0, description="Most pieces that are written for a text; 0 for the model's own number.")
-    least: int = 0
-    beams: int = 1
-    length_penalty: float = 0.0
-    no_repeat: int = 0
+    least: int | None = None
+    beams: int | None = None
+    length_penalty: float | None = None
+    no_repeat: int | None = None
     sample: bool = False
     temperature: float = 1.0
     top_k: int = 0
@@ -105,11 +105,11 @@ class GenerateCall(Call):
 
     def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
         """Return what writes; raises Refusal, which names the field, at settings that cannot be or are too much."""
-        options = GenerationOptions(**{name: values[name] for name in OPTIONS})
-        for field, fault in options.faults():
+        given = GivenOptions(**{name: values[name] for name in OPTIONS})
+        for field, fault in options_of(model.engine.task, given).faults():
             raise Refusal(422, f"{fault}.", field=field)
         try:
-            writer = TextWriter.of(model.engine, options)
+            writer = TextWriter.of(model.engine, given)
         except UserError as error:
             raise Refusal(422, str(error), field="most") from error
         chosen, limits = writer.writer.options, model.writing

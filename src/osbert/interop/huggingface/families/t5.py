@@ -38,10 +38,13 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     whole = {"d_kv": "head_width", "num_decoder_layers": "decoder_layers", "relative_attention_num_buckets": "buckets"}
     numbers = {}
     for theirs, ours in whole.items():
-        value = numbers[ours] = config.get(theirs) or {"d_kv": 64, "relative_attention_num_buckets": 32}.get(theirs, 0)
-        if isinstance(value, bool) or not isinstance(value, int):
-            problem(f"{theirs} must be a whole number, but is {value!r}.")
+        value = config.get(theirs)
+        if value is None:
+            value = {"d_kv": 64, "relative_attention_num_buckets": 32}.get(theirs, 0)
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            problem(f"{theirs} must be a whole number of 1 or more, but is {value!r}.")
             return found
+        numbers[ours] = value
     width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
     even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
     if config.get("decoder_start_token_id", 0) != config.get("pad_token_id", 0):
