@@ -22,6 +22,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.written import all_written
+from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.models.contract import Head, Learner
@@ -235,3 +236,17 @@ def test_a_folder_writes_the_texts_that_they_write(tmp_path: Path) -> None:
         wanted = [piece for piece in rows[0].tolist()[2:] if piece != 2]
         assert said.pieces == len(wanted) and said.text == theirs.decode(wanted)
     assert len({one.text for one in found}) == 2
+
+
+@torch.no_grad()
+def test_a_published_classifier_becomes_a_run_with_their_probabilities(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("good film. bad play. the actor was good and the film bad.\n" * 9)
+    osbert.train_tokenizer(tmp_path / "text.txt", out=tmp_path / "theirs", kind="bpe", vocabulary=270)
+    made = save(tmp_path / "theirs", "ForSequenceClassification", vocab_size=270, max_position_embeddings=64)
+    write_model_as(model_of(open_any(tmp_path / "theirs")), tmp_path / "run", "osbert")
+    model, theirs = osbert.load(tmp_path / "run"), transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for texts in (("good film",), ("the actor was good", "bad play")):  # a pair has three pieces that end a text
+        ids = theirs(*texts, return_tensors="pt").input_ids
+        (said,) = model.predict([texts if len(texts) == 2 else texts[0]])
+        wanted = made(input_ids=ids).logits.softmax(-1)[0].tolist()
+        assert list(said.probabilities.values()) == pytest.approx(wanted, abs=2e-5)
