@@ -86,7 +86,19 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    assert {"mlm", "nsp", "sentence_order", "left_to_right", "replaced", "same_text", "spans", "unified"} <= set(NAMES)
+    known = {
+        "mlm",
+        "nsp",
+        "sentence_order",
+        "left_to_right",
+        "replaced",
+        "same_text",
+        "spans",
+        "denoise",
+        "fragment",
+        "unified",
+    }
+    assert known <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -181,6 +193,7 @@ def fitting(objective: Objective, *, length: int) -> Architecture:
     variants: list[dict[str, Any]] = [{}, {"direction": "left_to_right"}, {"segments": 6}]
     choices = [dataclasses.replace(sizes, **variant) for variant in variants]
     choices.append(PairArchitecture(**dataclasses.asdict(sizes)))
+    choices.append(PairArchitecture(**dataclasses.asdict(sizes) | {"reading": "both", "summary": "last"}))
     return next(choice for choice in choices if not list(objective.objections(choice)))
 
 
@@ -223,8 +236,10 @@ def test_its_head_gives_a_finite_loss_and_gradients(
 
 
 MODES = ("both", "left_to_right", "right_to_left", "sequence_to_sequence")
+HIDING: dict[str, dict[str, Any]] = {"denoise": {"infilling": 0.0, "masking": 1.0}}
+"""The settings of objectives that write whole texts with which nothing of a text is read."""
 VARIANTS = [
-    *((name, {}) for name in NAMES),
+    *((name, HIDING.get(name, {})) for name in NAMES),
     *(("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})),
     *(
         ("unified", {**dict.fromkeys(MODES, 0.0), mode: 1.0, "prediction": prediction})

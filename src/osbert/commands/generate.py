@@ -37,9 +37,9 @@ def generate(
     """Go on with texts: print each with what the model writes after it; or write another text from each.
 
     The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder; or it writes from a
-    source, as by unilm-small or t5-small, a T5 folder, or osbert finetune generate, whose own settings count where none
-    are given: then what it writes is printed alone. Of one text the pieces are printed while they are written; with
-    beams nothing is certain before the end.
+    source, as by unilm-small or t5-small, a T5 or BART folder, or osbert finetune generate, whose own settings count
+    where none are given: then what it writes is printed alone. Of one text the pieces are printed while they are
+    written; with beams nothing is certain before the end.
 
     Parameters
     ----------

@@ -42,6 +42,9 @@ class Example:
     for 0, 1, 2, ... `unseen` (n,): True on a token that sees others and is seen by none, itself included; None for
     False everywhere.
 
+    `sentences` (n,): True where a sentence starts, False on its further pieces and on specials; None where nothing
+    needed them.
+
     `source`: the text that a decoder writes from, and that all n tokens see; the tokens are then what a decoder reads
     of the text that it writes (data/written.py). None where there is no decoder.
     """
@@ -53,6 +56,7 @@ class Example:
     order: Integers | None = None
     positions: Integers | None = None
     unseen: Booleans | None = None
+    sentences: Booleans | None = None
     source: Example | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     record: int = 0

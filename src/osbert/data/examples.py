@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example, Integers, Target
 from osbert.data.ragged import Places, begins, ranges
 
-COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen")
+COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen", "sentences")
 """The columns that have a value for each token."""
 
 
@@ -37,7 +37,7 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples(Sequence[Example]):
-    """B examples, N tokens: the columns (N,) of Example, `ids` to `unseen`, end to end.
+    """B examples, N tokens: the columns (N,) of Example, `ids` to `sentences`, end to end.
 
     `lengths`, `records` and `truncated` (B,): one number for each example. `source`: those of the examples, B as well,
     or None; either all examples have one or none has.
@@ -53,6 +53,7 @@ class Examples(Sequence[Example]):
     order: Integers | None = None
     positions: Integers | None = None
     unseen: Booleans | None = None
+    sentences: Booleans | None = None
     source: Examples | None = None
     targets: Mapping[str, Targets] = field(default_factory=dict)
 
@@ -181,6 +182,7 @@ _ABSENT: dict[str, Callable[[Examples], NDArray[Any]]] = {
     "order": lambda part: np.zeros(len(part.ids), np.int64),
     "positions": lambda part: ranges(np.zeros_like(part.lengths), part.lengths),
     "unseen": lambda part: np.zeros(len(part.ids), np.bool_),
+    "sentences": lambda part: np.zeros(len(part.ids), np.bool_),
 }
 """What an absent column stands for."""
 

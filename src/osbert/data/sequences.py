@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example
+from osbert.data.example import Booleans, Example
 from osbert.data.examples import Examples, Targets
 from osbert.data.ragged import Places, begins, ranges
 from osbert.text.document import Documents
@@ -27,7 +27,8 @@ class Sequences:
 
     `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), and its segment; one
     sequence's runs are side by side. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that
-    did not fit. `labels`: by objective, one label (E,) for each sequence.
+    did not fit. `labels`: by objective, one label (E,) for each sequence. `with_sentences`: whether examples get the
+    column that says where sentences start.
     """
 
     documents: Documents
@@ -38,6 +39,7 @@ class Sequences:
     counts: Places
     truncated: Places
     labels: Mapping[str, Places] = field(default_factory=dict)
+    with_sentences: bool = False
 
     def __len__(self) -> int:
         """Return E."""
@@ -57,6 +59,13 @@ class Sequences:
     @cached_property
     def _starts(self) -> Places:
         return begins(self.counts)
+
+    @cached_property
+    def _sentence_starts(self) -> Booleans:
+        """Where sentences start among the pieces of the documents (n,)."""
+        found = np.zeros(len(self.documents.ids) + 1, np.bool_)  # an empty sentence may be the last
+        found[self.documents.sentences] = True
+        return found[:-1]
 
     def take(self, places: Places) -> Examples:
         """Return the sequences at some places (B,), written out in the order given."""
@@ -84,12 +93,14 @@ class Sequences:
             for offset, piece in enumerate(pieces):
                 index = starts + offset
                 ids[index], words[index], special[index] = piece, False, True
+        sentences = self._sentence_starts.take(source, mode="clip") & ~special if self.with_sentences else None
         once = np.ones(len(places), np.int64)
         return Examples(
             ids=ids,
             segments=np.repeat(self.segments[runs], spans),
             words=words,
             special=special,
+            sentences=sentences,
             lengths=self.lengths[places],
             records=np.zeros(len(places), np.int64),
             truncated=self.truncated[places],

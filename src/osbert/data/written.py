@@ -25,14 +25,18 @@ def starting_piece(tokenizer: AnyTokenizer) -> int:
     return form.after[-1] if form.before and form.after else tokenizer.pad
 
 
-def started(source: Example, tokenizer: AnyTokenizer) -> Example:
-    """Return what a decoder reads before it writes from a source: the starting piece."""
-    one = np.ones(1, np.bool_)
+def started(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) -> Example:
+    """Return what a decoder reads before it writes from a source: the starting piece.
+
+    `whole`: and what stands before a text, for a decoder of texts in their tokenizer's form.
+    """
+    ids = np.array([starting_piece(tokenizer), *(tokenizer.form.before if whole else ())])
+    special = np.ones(len(ids), np.bool_)
     return Example(
-        ids=np.array([starting_piece(tokenizer)]),
-        segments=np.zeros(1, np.int8),
-        words=~one,
-        special=one,
+        ids=ids,
+        segments=np.zeros(len(ids), np.int8),
+        words=~special,
+        special=special,
         source=source,
         record=source.record,
         truncated=source.truncated,

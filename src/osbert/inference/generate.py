@@ -68,8 +68,8 @@ class TextWriter:
         if head is None or writer is None:
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
-                'with its language head (objectives = ["left_to_right"], ["unified"] or ["spans"], or a GPT-2 or T5 '
-                "folder), or a run of osbert finetune generate.",
+                'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"] or ["denoise"], or a '
+                "GPT-2, T5 or BART folder), or a run of osbert finetune generate.",
                 code="unsupported-model",
             )
         length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
@@ -80,7 +80,8 @@ class TextWriter:
             )
         packer = Packer(tokenizer=engine.tokenizer, length=length)
         if engine.learner.backbone.architecture.has_decoder:
-            return cls(writer=writer, prompt=_encoded_sources(packer), goes_on=False)
+            whole = getattr(engine.learner.backbone.architecture, "reading", "") == "both"
+            return cls(writer=writer, prompt=_encoded_sources(packer, whole=whole), goes_on=False)
         if head.writes:
             prompt = _unified_sources(packer, writer.options.most, head.writes)
             return cls(writer=writer, prompt=prompt, goes_on=False)
@@ -147,11 +148,14 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
     return prompt
 
 
-def _encoded_sources(packer: Packer) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out a text as the source of an encoder-decoder, and the piece that its decoder begins with."""
+def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
+    """Return what lays out a text as the source of an encoder-decoder, and what its decoder begins with.
+
+    `whole`: whether the decoder has learnt texts in their tokenizer's form, as one that reads them has.
+    """
 
     def prompt(texts: Sequence[str]) -> Example:
-        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer)
+        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
 
     return prompt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from osbert.models.architecture import Architecture
 
@@ -16,6 +16,9 @@ class PairArchitecture(Architecture):
     family: ClassVar[str] = "pair"
     decoder_layers: int = 0
     """Blocks of the decoder; 0 for as many as the encoder has."""
+    reading: Literal["encoder", "both"] = "encoder"
+    """What reads a text where none is written: the encoder alone, or the decoder as well, which reads the same text one
+    token behind and has the states that tasks stand on (BART, Lewis et al. 2020, section 3)."""
 
     @property
     def has_decoder(self) -> bool:
@@ -25,14 +28,14 @@ class PairArchitecture(Architecture):
     @property
     def encoder_side(self) -> Architecture:
         """Return the settings of the encoder, a Transformer."""
-        return self._side()
+        return self._side(**({} if self.reading == "encoder" else {"pooling": "none"}))
 
     @property
     def decoder_side(self) -> Architecture:
         """Return the settings of the decoder, as those of a Transformer that looks left."""
-        return self._side(
-            layers=self.decoder_layers or self.layers, direction="left_to_right", segments=0, pooling="none"
-        )
+        pooling = "none" if self.reading == "encoder" else self.pooling
+        layers = self.decoder_layers or self.layers
+        return self._side(layers=layers, direction="left_to_right", segments=0, pooling=pooling)
 
     def _side(self, **changes: object) -> Architecture:
         own = {one.name: getattr(self, one.name) for one in fields(Architecture)}
@@ -60,3 +63,5 @@ class PairArchitecture(Architecture):
                 yield f"{name} is {getattr(self, name)}, which an encoder with a decoder does without: leave it out"
         if self.positions == "disentangled":
             yield "positions is disentangled, whose decoder keeps no keys: take learned, rotary or none"
+        if self.reading == "both" and self.summary in ("token", "first"):
+            yield f"reading is both, and summary is {self.summary}, but its first token sees no other: take last"

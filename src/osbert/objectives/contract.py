@@ -110,6 +110,11 @@ class Objective:
         """Return whether it gives examples noise or labels, one by one or many at a time."""
         return cls.corrupt is not Objective.corrupt or cls.corrupt_all is not Objective.corrupt_all
 
+    @classmethod
+    def lays_out(cls) -> bool:
+        """Return whether it lays out sequences of its own, for which settings such as data.cross_documents are none."""
+        return cls.examples is not Objective.examples
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
         yield from ()
@@ -132,3 +137,25 @@ class Objective:
         Of a head with companions these are what is new and can know it.
         """
         return
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingObjective(Objective):
+    """An objective whose examples have a source, and labels that a decoder writes from it (data/written.py)."""
+
+    answers: ClassVar[Answers] = "pieces"
+    alone: ClassVar[bool] = True
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield that there must be a decoder."""
+        if not architecture.has_decoder:
+            family = architecture.family
+            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head on the decoder. Raises ValueError where there is none."""
+        from osbert.models.heads.predictions import MaskedLanguageHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return MaskedLanguageHead(backbone, target=self.name)

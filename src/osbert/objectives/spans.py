@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer
 from osbert.data.written import written
-from osbert.objectives.contract import Answers, Objective
+from osbert.objectives.contract import WritingObjective
 from osbert.text.file_tokenizer import AnyTokenizer
-
-if TYPE_CHECKING:
-    from osbert.models.contract import Backbone, Head, Sizes
 
 SENTINEL = "<extra_id_{}>"
 """How T5's tokenizers spell sentinel number 0, 1, 2, ...; their ids go down."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spans(Objective):
+class Spans(WritingObjective):
     """Spans of a text are cut out (section 3.3.4): a sentinel stands for each, and the decoder writes what was there.
 
     The source is the text with sentinel k in place of span k; the text to write is sentinel 0, span 0, sentinel 1, span
@@ -31,8 +28,6 @@ class Spans(Objective):
     """
 
     title: ClassVar[str] = "missing spans"
-    answers: ClassVar[Answers] = "pieces"
-    alone: ClassVar[bool] = True
 
     rate: float = 0.15
     """Share of a text's tokens that is cut out."""
@@ -90,12 +85,6 @@ class Spans(Objective):
         read = _sequence(source, len(form.before), len(form.after), example)
         return written(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
 
-    def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield that there must be a decoder."""
-        if not architecture.has_decoder:
-            family = architecture.family
-            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
-
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
         """Yield the share of the texts' tokens that was cut out."""
         lost = read = 0
@@ -104,14 +93,6 @@ class Spans(Objective):
             lost += len(noise)
             read += len(example.source or ())
         yield "tokens to write for each that is read", f"{lost / max(read, 1):.1%}", f"rate {self.rate:.0%}"
-
-    def head(self, backbone: Backbone) -> Head:
-        """Return the language-model head on the decoder. Raises ValueError where there is none."""
-        from osbert.models.heads.predictions import MaskedLanguageHead
-
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
-        return MaskedLanguageHead(backbone, target=self.name)
 
 
 def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:

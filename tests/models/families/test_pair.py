@@ -14,7 +14,7 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.written import all_written
 from osbert.models.contract import Learner, StepSize
-from osbert.models.families.pair import Pair
+from osbert.models.families.pair import Pair, turned
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
 from osbert.models.transformer.kernels import reference
@@ -119,6 +119,31 @@ def test_what_an_encoder_decoder_cannot_be_is_said() -> None:
         {"adapters": 4},
         {"decoder_layers": -1},
         {"positions": "disentangled"},
+        {"reading": "both"},
     ):
         problems = " ".join(PairArchitecture(vocabulary=9, **change).problems())
         assert next(iter(change)) in problems
+
+
+@torch.no_grad()
+def test_both_sides_read_a_text_and_the_last_token_stands_for_it() -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "deviation": 0.3}
+    backbone = PairArchitecture(**sizes, segments=0, reading="both", summary="last").build().eval()
+    batch = collate([example(ids, row) for row, ids in enumerate(SOURCES)])
+    read = batch.changed(ids=batch.ids[turned(batch)], source=batch)
+    assert [part.tolist() for part in read.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
+    states = backbone(batch)
+    assert torch.equal(states.hidden, backbone(read).hidden)
+    last = backbone.summaries(batch)
+    assert last.tolist() == [3, 6, 8] and torch.equal(states.summary, states.hidden[last])
+    torch.testing.assert_close(states.pooled, torch.tanh(backbone.writer.pooler(states.summary)))
+    assert isinstance(backbone.encoder.pooler, torch.nn.Identity) and backbone.readable(batch) is None
+    for row, ids in enumerate(SOURCES):
+        alone = backbone(collate([example(ids, 0)])).hidden
+        torch.testing.assert_close(rows(batch, states.hidden)[row], alone, rtol=0, atol=1e-5)
+    learner = Learner(backbone, {})
+    pairs = 4 * 4 + 3 * 3 + 2 * 2
+    size = StepSize.of(learner, [batch])
+    assert (size.tokens, size.pairs) == (9, pairs)
+    assert backbone.flops(size) == backbone.flops(replace(size, source=size, cross_pairs=pairs))

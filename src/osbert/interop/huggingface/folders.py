@@ -204,6 +204,9 @@ def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] =
     if tied and name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
+    if name == names.SCORES_BIAS and tensors[name].any():
+        remark = "adds to the scores of pieces what no head here adds"
+        return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name.endswith(buffers):
         return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):

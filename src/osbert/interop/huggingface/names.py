@@ -86,6 +86,9 @@ DECODER_BIAS = "cls.predictions.decoder.bias"
 DECODER = "cls.predictions.decoder.weight"
 """The masked-LM head's vocabulary product: the piece embeddings again when tied, else a table of the head's own."""
 
+SCORES_BIAS = "final_logits_bias"
+"""What BART adds to the scores of pieces without having learnt it: 0 as a rule."""
+
 PIECES = "embeddings.word_embeddings.weight"
 
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -172,7 +175,8 @@ def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
             both = _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
             written |= both if sizes.biases else _unbiased(both)
     for ours, theirs in written.items():
-        names[f"writer.{ours}"] = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
+        own = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
+        names[f"writer.{ours}"] = theirs if ours.startswith("pooler") else own  # one side at the most has a pooler
     if architecture.gated:  # T5 has another name for the layer where there is a gate
         names = {
             ours: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in theirs)
@@ -248,8 +252,9 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if not has_berts_names(architecture):
         return ""
     form = published_form(head.form)
-    if architecture.has_decoder and form != "mlm":
-        return "a head on the encoder of an encoder-decoder"
+    family = of_architecture(architecture)
+    if architecture.has_decoder and family and form not in family.classes:
+        return "such a head on an encoder-decoder"
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
     if form in HEADS and own != head_names(form, architecture).keys():
         return f"a {type(head).__name__}"
@@ -262,7 +267,6 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]
-    family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
     last = family and family.values.get("direction") == "left_to_right" and head.form in family.classes

@@ -1,10 +1,13 @@
-"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5."""
+"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5 and BART."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
@@ -28,11 +31,16 @@ class _Decoder(Transformer):
         if self.embeddings.distance_scores is not None:
             self.embeddings.distance_scores.past = True
 
-    def written(self, batch: Batch, source: Tensor, layout_of_source: Layout) -> Tensor:
-        """Return the last layer's states (N, D) of a batch, given the encoder's states of its source."""
+    def written(
+        self, batch: Batch, source: Tensor, layout_of_source: Layout, *, pieces: Tensor | None = None
+    ) -> Tensor:
+        """Return the last layer's states (N, D) of a batch, given the encoder's states of its source.
+
+        `pieces` (N, D): the embeddings of its pieces, if known.
+        """
         layout = self.layout(batch)
         across = layout.across(layout_of_source)
-        hidden = self.embeddings(batch)
+        hidden = self.embeddings(batch, pieces)
         for block, seen in zip(self.depth, self.layouts(layout), strict=True):
             assert isinstance(block, DecoderBlock)
             hidden = block.written(hidden, seen, source, across)
@@ -42,8 +50,8 @@ class _Decoder(Transformer):
 class Pair(Backbone):
     """An encoder and a decoder that share the table of pieces (Raffel et al. 2020, section 2.1).
 
-    With a source in the batch, its states are the decoder's. A batch without one is read by the encoder alone, whose
-    states serve every other task; so `stack` and all that goes with it is the encoder's.
+    With a source in the batch, its states are the decoder's. A batch without one is read as the setting `reading` says:
+    by the encoder alone, or by both sides. `stack` and all that goes with it is the encoder's.
     """
 
     settings = PairArchitecture
@@ -71,7 +79,7 @@ class Pair(Backbone):
     @property
     def above(self) -> Sequence[nn.Module]:
         """Return the decoder's blocks, and what the encoder has above its stack; not the table that both have."""
-        return [*self.encoder.above, self.writer.blocks, self.writer.norm]
+        return [*self.encoder.above, self.writer.blocks, self.writer.norm, *self.writer.above]
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -84,10 +92,16 @@ class Pair(Backbone):
         self.writer.initialise()
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the decoder's states, its last tokens' as summaries; of a batch without a source the encoder's."""
-        if batch.source is None:
-            return self.encoder(batch, read)
-        hidden = self.writer.written(batch, self.encoder(batch.source).hidden, self.encoder.layout(batch.source))
+        """Return the decoder's states, its last tokens' as summaries; without a source those of what reads a text."""
+        source, pieces = batch.source, None
+        if source is None:
+            if self.architecture.reading == "encoder":
+                return self.encoder(batch, read)
+            before, source = turned(batch), batch
+            # As the encoder looks them up, so that what stands in for the table's vectors reaches both sides alike.
+            pieces, batch = self.embedding(batch.ids)[before], batch.changed(ids=batch.ids[before])
+        layout = self.encoder.layout(source)
+        hidden = self.writer.written(batch, self.encoder(source).hidden, layout, pieces=pieces)
         return self.writer.summarised(hidden, batch)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
@@ -110,20 +124,37 @@ class Pair(Backbone):
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice where the encoder alone reads; None with a source."""
-        return self.encoder.readable(batch) if batch.source is None else None
+        alone = batch.source is None and self.architecture.reading == "encoder"
+        return self.encoder.readable(batch) if alone else None
 
     def summaries(self, batch: Batch) -> Tensor:
         """Return the index (B,) of each sequence's summary token in the batch."""
-        return (self.encoder if batch.source is None else self.writer).summaries(batch)
+        alone = batch.source is None and self.architecture.reading == "encoder"
+        return (self.encoder if alone else self.writer).summaries(batch)
 
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass."""
         if size.source is None:
-            return self.encoder.flops(size)
+            if self.architecture.reading == "encoder":
+                return self.encoder.flops(size)
+            size = replace(size, source=size, cross_pairs=size.pairs)
+        assert size.source is not None
         sizes, writer = self.architecture, self.writer
         crossing = [block.cross for block in writer.depth if isinstance(block, DecoderBlock)]
         of_source = sum(matrix_weights(cross.inward) for cross in crossing)
         own = sum(map(matrix_weights, writer.depth)) - of_source
         pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
         below = self.encoder.flops(size.source)
-        return below + 2 * size.tokens * own + 2 * size.source.tokens * of_source + 4 * pairs
+        pooler = size.sequences * matrix_weights(writer.pooler)
+        return below + 2 * (size.tokens * own + size.source.tokens * of_source + pooler) + 4 * pairs
+
+
+def turned(batch: Batch) -> Tensor:
+    """Return the token (N,) before each token of a batch, and before the first of a sequence its last.
+
+    So a decoder that reads a text as well begins with the piece that ends it, and no state has read from the left the
+    token in whose place it stands (Lewis et al. 2020, section 3.2, and the authors' code).
+    """
+    before = torch.arange(-1, batch.tokens - 1, device=batch.ids.device)
+    before[batch.starts] = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+    return before

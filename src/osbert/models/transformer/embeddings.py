@@ -47,9 +47,9 @@ class Embeddings(nn.Module):
         )
         self.distances = DistanceTable(architecture) if architecture.positions == "disentangled" else None
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the (N, D) input of the first block."""
-        total = self.pieces(batch.ids)
+    def forward(self, batch: Batch, pieces: Tensor | None = None) -> Tensor:
+        """Return the (N, D) input of the first block; `pieces` (N, D'): the embeddings of its pieces, if known."""
+        total = self.pieces(batch.ids) if pieces is None else pieces
         if self.segments is not None:
             total = total + self.segments(batch.segments)
         if self.positions is not None:

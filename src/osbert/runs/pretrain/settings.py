@@ -378,7 +378,7 @@ def _conflicts(plan: PretrainPlan) -> Iterator[str]:
                 f"data.duplicates = {plan.settings.data.duplicates} repeats the masks of earlier epochs, which "
                 f"{name}.later_rates changes in the course of the run. Leave one out."
             )
-    own = [name for name, kind in kinds.items() if kind.examples is not Objective.examples]
+    own = [name for name, kind in kinds.items() if kind.lays_out()]
     if plan.settings.data.cross_documents and own:
         yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
     for other in own[1:]:

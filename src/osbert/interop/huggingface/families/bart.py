@@ -1,0 +1,115 @@
+"""BART (Lewis et al. 2020): an encoder and a decoder with learned positions, both of which read the text of a task.
+
+Two vectors stand before that of the first position, as in RoBERTa. A task's head stands on the decoder's state at the
+text's last token. The scores of pieces have a bias that is not learned, and 0 in all that was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
+from osbert.models.architecture import Architecture
+from osbert.models.pair_architecture import PairArchitecture
+
+FIRST = 2
+"""The position vectors that no token has; as in RoBERTa the padding is then piece 1."""
+EPSILON = 1e-5
+"""What every norm adds to the variance: no config field says so."""
+IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+"""The places of the special pieces in byte-level vocabularies of RoBERTa's kind, which are BART's."""
+VALUES = {
+    "segments": 0,
+    "first_position": FIRST,
+    "epsilon": EPSILON,
+    "piece_transform": False,
+    "reading": "both",
+    "summary": "last",
+}
+
+
+def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    for name in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.get(f"{side}_{name}") for side in ("encoder", "decoder"))
+        if decoder not in (None, encoder):
+            problem(f"decoder_{name} is {decoder!r} and encoder_{name} {encoder!r}; only equal ones are supported.")
+    if config.get("decoder_start_token_id", 2) != config.get("eos_token_id", 2):
+        problem("decoder_start_token_id is not eos_token_id, with which a text of BART starts.")
+    above, below = (config.get(f"{side}_layers") for side in ("decoder", "encoder"))
+    if above is not None and (isinstance(above, bool) or not isinstance(above, int) or above < 1):
+        problem(f"decoder_layers must be a whole number of at least 1, but is {above!r}.")
+        return {}
+    return {"decoder_layers": 0 if above in (None, below) else above}
+
+
+def _written(sizes: Architecture) -> dict[str, Any]:
+    assert isinstance(sizes, PairArchitecture)
+    return {
+        "decoder_layers": sizes.decoder_layers or sizes.layers,
+        "decoder_attention_heads": sizes.heads,
+        "decoder_ffn_dim": sizes.feedforward,
+        "scale_embedding": False,
+        "tie_word_embeddings": True,
+        "is_encoder_decoder": True,
+        **IDS,
+    }
+
+
+def _tensors() -> Iterator[tuple[str, str]]:
+    attention = {"q_proj": "self.query", "k_proj": "self.key", "v_proj": "self.value", "out_proj": "output.dense"}
+    for side in ("decoder", "encoder"):  # what the encoder's embeddings are called, the decoder's names hold
+        theirs, ours, below = f"{side}.layers.#.", f"{side}.layer.#.", "decoder." if side == "decoder" else ""
+        kinds = {"self_attn": "attention"} | ({"encoder_attn": "crossattention"} if side == "decoder" else {})
+        for kind, name in kinds.items():
+            for part, own in attention.items():
+                yield f"{theirs}{kind}.{part}.", f"{ours}{name}.{own}."
+            yield f"{theirs}{kind}_layer_norm.", f"{ours}{name}.output.LayerNorm."
+        yield f"{theirs}fc1.", f"{ours}intermediate.dense."
+        yield f"{theirs}fc2.", f"{ours}output.dense."
+        yield f"{theirs}final_layer_norm.", f"{ours}output.LayerNorm."
+        yield f"{side}.embed_positions.", f"{below}embeddings.position_embeddings."
+        yield f"{side}.layernorm_embedding.", f"{below}embeddings.LayerNorm."
+    yield "shared.", "embeddings.word_embeddings."
+    yield "lm_head.", "cls.predictions.decoder."
+
+
+TENSORS: Names = tuple(_tensors())
+
+FAMILY = Family(
+    types=("bart",),
+    name="Bart",
+    sizes=PairArchitecture,
+    backbone="model",
+    values=VALUES,
+    varies=("activation", "decoder_layers"),
+    fits=lambda sizes: sizes.epsilon == EPSILON,
+    fields={
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+        "intermediate_size": "encoder_ffn_dim",
+        "hidden_act": "activation_function",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "init_std",
+    },
+    defaults={"dropout": 0.1, "attention_dropout": 0.0, "init_std": 0.02, "activation_function": "gelu"},
+    without=("type_vocab_size", "position_embedding_type", "layer_norm_eps", "is_decoder", "is_encoder_decoder"),
+    only=dict.fromkeys(("is_decoder", "scale_embedding", "normalize_before", "add_final_layer_norm"), False)
+    | dict.fromkeys(("static_position_embeddings", "add_bias_logits"), False)
+    | dict.fromkeys(("is_encoder_decoder", "tie_word_embeddings", "normalize_embedding"), True),
+    read=_read,
+    written=_written,
+    tensors=TENSORS,
+    heads={
+        "sequence": (("classification_head.out_proj.", "classifier."), ("classification_head.dense.", "pooler.dense."))
+    },
+    buffers=("embed_tokens.weight", "final_logits_bias"),
+    classes={
+        "sequence": CLASSES["sequence"],
+        "span": CLASSES["span"],
+        "mlm": "ForConditionalGeneration",
+        "text": "ForConditionalGeneration",
+    },
+)
