@@ -191,7 +191,7 @@ def test_an_analysis_of_another_model_or_of_other_settings_is_not_replaced(
 def test_what_makes_figures_doubtful_is_noted(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "odd.txt").write_text("\n\n".join(["the zzz yyy qqq", "a film", "a play"] * 4))
     found = osbert.analyse(runs["encoder"], data=tmp_path / "odd.txt", out=tmp_path / "out", **SETTINGS)
-    assert any("38%" in note for note in found.notes) and any("9 texts" in note for note in found.notes)
+    assert any("38%" in note for note in found.notes) and any("9 repeated texts" in note for note in found.notes)
     assert any(note.startswith("geometry:") and "20 texts" in note for note in found.notes)
     (tmp_path / "same.conllu").write_text(tree(0, 1, 1, 3) * 200)  # words of one tag alone
     found = osbert.analyse(runs["encoder"], data=tmp_path / "same.conllu", out=tmp_path / "tags", **SETTINGS)
