@@ -29,6 +29,7 @@ from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
 from osbert.training.tracking import duration
 
+LEFT = TimeRemainingColumn(), TextColumn("left")
 LINE_SECONDS = 30
 """Where there is no terminal, progress is a line after so many seconds."""
 
@@ -40,8 +41,7 @@ class VocabularyConsole(EventConsole):
         """Show the time left."""
         super().__init__()
         console = open_console(stderr=True)
-        left = TextColumn("left"), TimeRemainingColumn()
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *left)
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *LEFT)
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bar.add_task("", total=None)
 
@@ -63,8 +63,7 @@ class CorpusConsole(EventConsole):
     def __init__(self) -> None:
         """Show the megabytes a second, and the time left."""
         super().__init__()
-        left = TimeRemainingColumn(), TextColumn("left")
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *left)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *LEFT)
         self.bar = Progress(*columns, console=open_console(stderr=True))
 
     def show(self, event: Any) -> None:
@@ -95,10 +94,9 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
 
     `stream`: where notices go, as for `print_notices`.
     """
-    console = open_console(stderr=True)
+    console, notices = open_console(stderr=True), print_notices(stream)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
-    notices = print_notices(stream)
     begun = told = time.monotonic()
     before: int | None = None  # done when it began: the rest of a run that was stopped
 
@@ -111,8 +109,7 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
             before = event.done if before is None else before
             if (now := time.monotonic()) - told >= LINE_SECONDS and before < event.done < event.count:
                 told, left = now, (now - begun) * (event.count - event.done) / (event.done - before)
-                share = event.done / event.count
-                print(f"{event.done:,} of {event.count:,} {what} ({share:.0%})  {duration(left)} left", file=sys.stderr)
+                print(f"{event.done:,} of {event.count:,} {what}, {duration(left)} left", file=sys.stderr)
         else:
             bar.start()
             bar.update(task, total=event.count, completed=event.done)
