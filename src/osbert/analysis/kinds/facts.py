@@ -33,7 +33,7 @@ class Facts(Experiment):
 
     reads = "facts"
     needs_attention = False
-    place = 42
+    place = 43
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
