@@ -136,3 +136,14 @@ class Experiment(Investigation):
         `advance` is called with the number of tokens that were read since it was last called.
         """
         raise NotImplementedError
+
+
+class LanguageExperiment(Experiment):
+    """A measurement of what a model predicts: it needs a language head, and no attention."""
+
+    needs_attention = False
+
+    @classmethod
+    def obstacle(cls, model: AnalysedModel) -> str:
+        """Return why it says nothing of a model: no pieces are predicted."""
+        return model.mute

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.judgements import FactRelation, laid_out
-from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import ItemSample
 from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
@@ -28,11 +28,10 @@ NAMES = ("facts", "facts_consistent", "facts_always_right")
 """Accuracy, consistency, and right with every pattern."""
 
 
-class Facts(Experiment):
+class Facts(LanguageExperiment):
     """The answers of a masked language model."""
 
     reads = "facts"
-    needs_attention = False
     place = 43
 
     @classmethod
@@ -40,7 +39,7 @@ class Facts(Experiment):
         """Return why there are none: the model fills no masks."""
         if model.language and model.language.causal:
             return "a left-to-right model fills no mask in the middle of a sentence"
-        return model.mute
+        return super().obstacle(model)
 
     def measure(self, model: AnalysedModel, sample: ItemSample[FactRelation], advance: Advance) -> list[Figure]:
         """Return the three figures of each relation, and their means."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, Floats, RunningMeans, named
-from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert.analysis.lens import AffineLens, asked, layer_states, read_out, settled
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import TextSample
@@ -37,16 +37,10 @@ LENSES = {"": "logit lens", "_affine": "affine lens"}
 """What the figures' names end with, and what the lens is called."""
 
 
-class Lenses(Experiment):
+class Lenses(LanguageExperiment):
     """The predictions from each layer."""
 
-    needs_attention = False
     place = 30
-
-    @classmethod
-    def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there are none: the model predicts no pieces."""
-        return model.mute
 
     def work(self, sample: TextSample) -> int:
         """Return about how many tokens are read: those of a part of the texts, for each layer once more."""

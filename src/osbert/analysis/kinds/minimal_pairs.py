@@ -14,7 +14,7 @@ import numpy as np
 
 from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
 from osbert.analysis.judgements import MinimalPair, Pieces, laid_out, work
-from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import ItemSample
 from osbert.analysis.scoring import Masking
@@ -30,17 +30,11 @@ WINDOW = 64
 """Pairs that are scored together."""
 
 
-class MinimalPairs(Experiment):
+class MinimalPairs(LanguageExperiment):
     """The preferences of a model with a language head."""
 
     reads = "minimal_pairs"
-    needs_attention = False
     place = 40
-
-    @classmethod
-    def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there are none: the model predicts no pieces."""
-        return model.mute
 
     def measure(self, model: AnalysedModel, sample: ItemSample[MinimalPair], advance: Advance) -> list[Figure]:
         """Return the accuracy of each paradigm, of each phenomenon, and the mean over all paradigms."""

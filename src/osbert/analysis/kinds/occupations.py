@@ -11,24 +11,18 @@ from collections.abc import Sequence
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.judgements import ContrastPair
-from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.preferences import margins, share_plot, shares
 from osbert.analysis.sample import ItemSample
 from osbert.reports.page import Section
 
 
-class Occupations(Experiment):
+class Occupations(LanguageExperiment):
     """The preferences of a model with a language head."""
 
     reads = "occupation_pairs"
-    needs_attention = False
     place = 42
-
-    @classmethod
-    def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there are none: the model predicts no pieces."""
-        return model.mute
 
     def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
         """Return how often the sentence with the stereotype is likelier, by type and pronoun, and in all."""

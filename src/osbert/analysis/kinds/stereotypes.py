@@ -11,18 +11,17 @@ from collections.abc import Sequence
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.judgements import ContrastPair
-from osbert.analysis.kinds.contract import Advance, Experiment
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.preferences import margins, share_plot, shares
 from osbert.analysis.sample import ItemSample
 from osbert.reports.page import Section
 
 
-class Stereotypes(Experiment):
+class Stereotypes(LanguageExperiment):
     """The preferences of a model with a language head."""
 
     reads = "contrast_pairs"
-    needs_attention = False
     place = 41
 
     @classmethod
@@ -30,7 +29,7 @@ class Stereotypes(Experiment):
         """Return why there are none: the model predicts no pieces, or none that stand behind others."""
         if model.language and model.language.causal:
             return "a left-to-right model does not see the words behind a piece, on which the score rests"
-        return model.mute
+        return super().obstacle(model)
 
     def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
         """Return how often the more stereotyping sentence is likelier, by what the groups differ in, and in all."""
