@@ -9,7 +9,7 @@ from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks import Record
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.joined import listed
+from osbert.tasks.tables.nested import cell_texts
 
 _SOURCES = (
     *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
@@ -66,20 +66,10 @@ def record_of(row: Row, columns: SourceColumns, *, path: str) -> Record:
     """
     if missing := [name for name in (*columns.source, columns.label) if name and name not in row.values]:
         raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
-    texts = tuple(" ".join(_texts(row, name)) for name in columns.source)
+    texts = tuple(" ".join(cell_texts(row, name)) for name in columns.source)
     references: tuple[str, ...] | None = None
     if columns.label:
-        references = tuple(text for text in _texts(row, columns.label) if text.strip())
+        references = tuple(text for text in cell_texts(row, columns.label) if text.strip())
         if not references:
             raise UnlabelledRow("the target is empty")
     return Record(number=0, texts=texts, label=references, path=path, line=row.line)
-
-
-def _texts(row: Row, name: str) -> list[str]:
-    """Return the texts of a cell: one, or those of a list."""
-    if name not in row.nested:
-        return [row.values[name]]
-    texts = row.source.get(name) or listed(row.values[name])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"'{name}' is no text and no list of texts")
-    return texts

@@ -6,15 +6,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from json import JSONDecodeError
-from typing import Any
 
 from osbert.errors import UserError
-from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks.kinds.rerank.records import QueryCandidates
 from osbert.tasks.tables import UnlabelledRow
+from osbert.tasks.tables.nested import cell_texts, parsed_cell
 
 _QUERIES = ("query", "question", "anchor", "text_a", "context")
 _DOCUMENTS = ("document", "passage", "text", "candidate", "answer", "sentence", "response", "context", "text_b")
@@ -134,12 +132,12 @@ def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandida
     query = row.values[columns.query]
     labels: tuple[float, ...] | None = None
     if columns.document:
-        documents = _texts(row, columns.document)
+        documents = cell_texts(row, columns.document)
         if columns.label:
             labels = _relevances(row, columns, len(documents))
     else:
-        relevant = _texts(row, columns.positive)
-        others = [text for name in columns.negative for text in _texts(row, name)]
+        relevant = cell_texts(row, columns.positive)
+        others = [text for name in columns.negative for text in cell_texts(row, name)]
         documents = [*relevant, *others]
         labels = (1.0,) * len(relevant) + (0.0,) * len(others)
     if not documents:
@@ -150,16 +148,6 @@ def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandida
     return QueryCandidates(number=0, texts=(query, *documents), label=labels, path=path, line=row.line)
 
 
-def _texts(row: Row, name: str) -> list[str]:
-    """Return the texts of a cell: one, or those of a list."""
-    if name not in row.nested:
-        return [row.values[name]]
-    said = row.source.get(name) or _parsed(row.values[name])
-    if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
-        raise ValueError(f"'{name}' is no text and no list of texts")
-    return said
-
-
 def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float, ...]:
     """Return the relevance of each of so many documents."""
     name = columns.label
@@ -167,7 +155,7 @@ def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float,
         if name in row.nested:
             raise ValueError(f"'{name}' is a list, but there is one document")
         return (_relevance(row.values[name]),)
-    said = row.source.get(name) or _parsed(row.values[name])
+    said = row.source.get(name) or parsed_cell(row.values[name])
     if name in row.nulls or not row.values[name].strip():
         raise UnlabelledRow("the relevance is empty")
     if not isinstance(said, list):
@@ -189,10 +177,3 @@ def _relevance(text: str) -> float:
     if not 0 <= number < math.inf:
         raise ValueError(f"the relevance {text!r} is not a number from 0 upwards. Write one, or remove the row")
     return number
-
-
-def _parsed(cell: str) -> Any:
-    try:
-        return parse_json(cell)
-    except JSONDecodeError:
-        return None

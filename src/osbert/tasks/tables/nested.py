@@ -1,0 +1,31 @@
+"""Cells that hold lists, as in JSON lines and Parquet."""
+
+from __future__ import annotations
+
+from json import JSONDecodeError
+from typing import Any
+
+from osbert.guarded import parse_json
+from osbert.reading.table import Row
+
+
+def parsed_cell(cell: str) -> Any:
+    """Return what the JSON of a cell says, None where it is none.
+
+    >>> parsed_cell('["a", "b"]'), parsed_cell("a, b")
+    (['a', 'b'], None)
+    """
+    try:
+        return parse_json(cell)
+    except JSONDecodeError:
+        return None
+
+
+def cell_texts(row: Row, name: str) -> list[str]:
+    """Return the texts of a cell: one, or those of a list. Raises ValueError at lists of other things."""
+    if name not in row.nested:
+        return [row.values[name]]
+    texts = row.source.get(name) or parsed_cell(row.values[name])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"'{name}' is no text and no list of texts")
+    return texts
