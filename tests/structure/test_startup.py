@@ -67,6 +67,12 @@ def test_the_settings_of_verbs_are_known_without_torch() -> None:
     )
 
 
+def test_the_server_beside_its_workers_loads_no_torch() -> None:
+    """It takes 0.2 GB and a second, and workers alone run models."""
+    script = "import sys; sys.modules['torch'] = None\nimport osbert.server.http\nprint('known')"
+    assert python(script) == "known\n"
+
+
 def test_a_step_of_training_loads_only_what_it_needs() -> None:
     """Each of these takes about as long to import as torch does, and a model is opened by nearly every command."""
     slow = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")

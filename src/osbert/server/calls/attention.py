@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from osbert.analysis.attention import read_attention
 from osbert.errors import UserError
-from osbert.inference.attention import placed
 from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
@@ -58,6 +56,8 @@ class AttentionCall(Call):
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return the text as a sequence."""
+        from osbert.inference.attention import placed  # torch: in workers alone
+
         texts = [text for text in (values["text"], values["pair"]) if text is not None]
         try:
             found = placed(model.engine, texts)
@@ -73,6 +73,8 @@ class AttentionCall(Call):
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the record of each text's attention."""
+        from osbert.analysis.attention import read_attention
+
         backbone = model.engine.learner.backbone
         return [read_attention(backbone, item.value, model.name).record() for item in items]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from osbert.errors import UserError
-from osbert.inference.generate import TextWriter, options_of
 from osbert.models.generation.settings import GivenOptions
 from osbert.server.calls.contract import AnswerStep, Call, Item, RequestFields
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
+
+if TYPE_CHECKING:
+    from osbert.inference.generate import TextWriter
 
 OPTIONS = tuple(one.name for one in fields(GivenOptions))
 
@@ -105,6 +107,8 @@ class GenerateCall(Call):
 
     def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
         """Return what writes; raises Refusal, which names the field, at settings that cannot be or are too much."""
+        from osbert.inference.generate import TextWriter, options_of  # torch: in workers alone
+
         given = GivenOptions(**{name: values[name] for name in OPTIONS})
         for field, fault in options_of(model.engine.task, given).faults():
             raise Refusal(422, f"{fault}.", field=field)
