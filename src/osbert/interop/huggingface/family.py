@@ -192,7 +192,7 @@ class Family:
         width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
         if not isinstance(width, int) or not isinstance(count, int) or count < 1:
             return found
-        wide = config.get("d_kv") or width // count
+        wide = fields.get("d_kv") or width // count
         found = {name: tensor * math.sqrt(wide) if self._rooted(name) else tensor for name, tensor in found.items()}
         if not self.halves:
             return found

@@ -87,7 +87,7 @@ class Block(nn.Module):
 
     def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
         """Return what the heads make of the layer's input `hidden` (N, D)."""
-        return self.attention.head_vectors(self.attention_norm(hidden) if self.before else hidden, layout)
+        return self.attention.head_vectors(self.attended(hidden), layout)
 
     def fed(self, hidden: Tensor) -> Tensor:
         """Return what the feed-forward layers give for (..., D), without dropout; the gate is the second half (F)."""

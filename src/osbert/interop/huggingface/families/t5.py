@@ -124,7 +124,7 @@ FAMILY = Family(
         "hidden_dropout_prob": "dropout_rate",
         "layer_norm_eps": "layer_norm_epsilon",
     },
-    defaults={"dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "n_positions": 512},
+    defaults={"d_kv": 64, "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "n_positions": 512},
     without=(
         *("type_vocab_size", "position_embedding_type", "hidden_act", "is_decoder", "is_encoder_decoder"),
         "attention_probs_dropout_prob",
