@@ -122,7 +122,7 @@ class LayerProbes(Analysis):
     name: ClassVar[str]
     """Of its figures."""
     says: ClassVar[str]
-    """What is probed, in words, after "Where" and before "is"."""
+    """What is probed, in words, after "Where" and before "can be read"."""
     unit: ClassVar[str] = "words"
     clue: ClassVar[str]
     """The name of the guess by `ProbedItem.clue`."""

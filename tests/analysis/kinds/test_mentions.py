@@ -46,4 +46,4 @@ def test_a_probe_of_pairs_reads_what_says_which_thing_a_mention_is() -> None:
     below, found = [one for one in figures if one.name == "mentions"]
     assert found.value == 1 and found.n > 300
     assert below.value < 0.75 and below.baselines["most frequent label"] > 0.5
-    assert "whether two mentions are one thing" in Mentions.section(figures).html()
+    assert "Where coreference of two mentions can be read" in Mentions.section(figures).html()

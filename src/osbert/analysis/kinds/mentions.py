@@ -58,7 +58,7 @@ class _MentionProbes(LayerProbes):
 
     reads = "coreference"
     name = "mentions"
-    says = "whether two mentions are one thing"
+    says = "coreference of two mentions"
     unit = "pairs"
     clue = "most frequent answer for such words"
     slots = 2

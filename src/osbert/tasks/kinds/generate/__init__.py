@@ -243,6 +243,8 @@ class Generate(TableTask):
             several = [layout.with_target(source, target, record=record.number) for target in targets]
         else:
             several = [layout.with_target(source, one, name=self.name, record=record.number) for one in targets]
+        if len(several) == 1:
+            return several
         cut = layout.prompt(source).truncated  # of the source, which counts once
         return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
 
