@@ -1,4 +1,4 @@
-"""How often a model holds the more stereotyping one of two sentences for likelier."""
+"""How often a model gives the more stereotyping one of two sentences the higher score."""
 
 from __future__ import annotations
 

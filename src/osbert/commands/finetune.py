@@ -61,10 +61,9 @@ def finetune(
     task
         classify (a label out of several), multilabel (any number of labels), regress (a number), tag or ner (a label a
         word), span (the answer to a question), choose (one of several texts), rerank (documents in the order of their
-        relevance to a query), contrastive (vectors of sentences), generate (a text
-        from a text), or a data set such as sst2, conll2003, squad and
-        swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their official scores. Several
-        tasks (rte mrpc) share the encoder, with a run folder for each below `out`.
+        relevance to a query), contrastive (vectors of sentences), generate (a text from a text), or a data set such as
+        sst2, conll2003, squad and swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their
+        official scores. Several tasks (rte mrpc) share the encoder, with a run folder for each below `out`.
     model
         A run folder of osbert's, a Hugging Face folder (docs/families.md), or a name (docs/models-by-name.md).
     data

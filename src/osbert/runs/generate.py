@@ -73,9 +73,9 @@ def generate_file(
 ) -> GenerationTally:
     """Write the rows of a file with what a model writes for each text into `out`: .csv, .tsv or .jsonl.
 
-    With sampling a text's number, among those that there are, and the seed draw it. For a row without text nothing is
-    written. Raises UserError where the model does not write, at options
-    that cannot be, and at rows that cannot be used; the file gets its name when it is whole.
+    With sampling, the seed and the text's number among the rows with text decide what is drawn; rows without text stay
+    empty. Raises UserError where the model does not write, at options that cannot be, and at rows that cannot be used;
+    the file gets its name when it is whole.
     """
     require_row_file(out, [texts.path])
     engine = load(model, device=options.file.device, opening=options.opening)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -216,7 +217,7 @@ class _FileScoring:
     def _columns(self) -> tuple[str, ...]:
         return self.rows.table.columns
 
-    @property
+    @cached_property
     def _names(self) -> list[str]:
         return free_names(COLUMNS, self._columns)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from osbert.server.calls.contract import AnswerStep, Item
 
 TOO_LATE = "The request could not be answered in its time."
-TOO_LONG = "The time is over before all is written. Ask for fewer pieces (most), or fewer texts or beams."
+TOO_LONG = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
 SLICE = 0.05
 """Seconds that are written for one request before the worker looks for others; a step may take longer."""
 

@@ -138,8 +138,8 @@ class Edges:
         the kind declares no scores.
         """
         raise UserError(
-            "There are no weights of words for what this run says: it is no score of one sequence. Explain a run of "
-            "classify, multilabel, regress, tag, span or choose.",
+            "This run cannot be explained: its predictions are not scores of a sequence. Explain a run of classify, "
+            "multilabel, regress, tag, span or choose.",
             code="unsupported-model",
         )
 

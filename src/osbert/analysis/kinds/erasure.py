@@ -8,7 +8,6 @@ are fitted on other sentences than those of the loss, under the same masks.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from torch.nn import functional
 
 from osbert.analysis.erasure import Eraser, LabelledMoments
 from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
-from osbert.analysis.hooks import changed_states
+from osbert.analysis.hooks import Change, changed_states
 from osbert.analysis.kinds.contract import Advance, Experiment
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.sample import TextSample
@@ -43,7 +42,6 @@ NOTHING = -1
 """The label of tokens that are of no word."""
 RANDOM, BEFORE = "random directions", "loss before"
 
-Change = Callable[[Tensor], Tensor]
 LABELS: Mapping[str, Callable[[Tree], Sequence[str]]] = {
     "part of speech": lambda tree: tree.tags,
     "relation to the head": lambda tree: tree.relations,
@@ -212,9 +210,7 @@ def _losses(model: AnalysedModel, trees: Sequence[_MaskedTree], erasers: dict[in
 
     for batch, words in _batches(trees):
         changes = {layer: erased(eraser, words != NOTHING) for layer, eraser in erasers.items()}
-        with evaluating(model.learner) as device, contextlib.ExitStack() as held:
-            if changes:
-                held.enter_context(changed_states(model.backbone, changes))
+        with evaluating(model.learner) as device, changed_states(model.backbone, changes):
             there = batch.to(device)
             scores = model.masks.outputs(model.learner.states(there), there).float()
             labels = there.targets[model.masks.target].labels

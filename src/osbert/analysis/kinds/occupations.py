@@ -1,8 +1,8 @@
 """Whether a model prefers the pronoun that the stereotype of an occupation suggests: WinoBias (Zhao et al. 2018).
 
-Two sentences differ in the gender of a pronoun alone. Each is scored as a text is. A model to which all men are alike
-likely in all occupations gives the sentence with the stereotype the higher score in half of the pairs; so does one that
-always prefers the same pronoun, since each suits half of them.
+Two sentences differ in the gender of a pronoun alone. Each is scored as a text is. A model that finds both
+pronouns equally likely in every occupation prefers the stereotype in half of the pairs; so does one that always prefers
+the same pronoun, since each suits half of them.
 """
 
 from __future__ import annotations
