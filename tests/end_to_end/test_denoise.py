@@ -96,6 +96,11 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
     assert explained.label == said.value and abs(explained.score - odds[said.value]) < 1e-5
     with refusal("unsupported-model"):
         opened.score(["good film"])
+    with refusal("missing-option", "--objectives"):
+        osbert.adapt(model, ["good film"], out=tmp_path / "adapted")
+    for folder in (model, tmp_path / "generate"):
+        with refusal("not-exportable", "--to huggingface"):
+            osbert.export(folder, out=tmp_path / "onnx", unchecked=True)
     assert osbert.load(tmp_path / "generate").generate(["good film"], most=3)[0].pieces <= 3
     tuned = load_file(tmp_path / "generate" / "tuned.safetensors")
     changed = {name.removesuffix(".lora_up") for name in tuned if name.endswith(".lora_up")}

@@ -78,6 +78,11 @@ def test_it_writes_what_python_writes(worker: Worker, models: dict[str, Engine],
     assert [one["text"] for one in drawn["generations"]] == [one.text for one in alike]
 
 
+def test_who_writes_is_declared(worker: Worker) -> None:
+    told = {name: model.facts()["writes"] for name, model in worker.models.items()}
+    assert told == {"writer": True, "run": True, "encoder": False}
+
+
 @pytest.mark.parametrize(
     ("values", "status", "field"),
     [

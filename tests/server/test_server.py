@@ -29,16 +29,18 @@ def test_the_models_are_told(server: Any) -> None:
     models = {model["name"]: model for model in server.client.get("/v1/models").json()["models"]}
     assert models["classifier"] == {
         "name": "classifier", "kind": "classify", "labels": ["neg", "pos"], "fields": ["text"], "length": 24,
-        "explains": True, "columns": ["text"],
+        "explains": True, "writes": False, "columns": ["text"],
     }  # fmt: skip
     assert models["pairs"]["fields"] == ["text", "other"] and models["pairs"]["columns"] == ["one", "two"]
     assert models["number"]["range"] == [1, 5]
     assert models["chooser"]["fields"] == ["start", "a", "b"]
     assert models["reader"] == {
         "name": "reader", "kind": "span", "fields": ["question", "paragraph"], "length": 24, "explains": True,
+        "writes": False,
     }  # fmt: skip
     assert models["sentences"] == {
         "name": "sentences", "kind": "encoder", "fields": ["text"], "length": 12, "explains": False,
+        "writes": False,
     }  # fmt: skip
     kinds = [models[name]["kind"] for name in ("number", "tagger", "pretrained", "encoder")]
     assert kinds == ["regress", "tag", "pretraining", "encoder"]

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +25,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
+from osbert.runs.finetune.long import TextFit
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -60,6 +62,8 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
     [example] = _task().encode(long, PACKER)
     assert len(example) == PACKER.length and example.truncated == (9 - 6) + (6 - 4)
     assert example.targets["generate"].labels[-1] != TOKENIZER.sep  # a target without its end teaches none
+    fit = TextFit(sequences=np.ones(1, np.int64), cut=np.array([5]), tokens=5).describe(_task(), 12)
+    assert "12 tokens, or their targets than 4 pieces" in fit and "--most" in _task().longer
     with refusal("invalid-value", "10", "12"):
         Generate(most=10).encode(long, PACKER)
 

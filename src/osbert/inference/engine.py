@@ -91,6 +91,13 @@ class Engine(PieceModel):
         known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
+    @property
+    def writes(self) -> bool:
+        """Return whether the model writes texts: after a text, from a source, or as it was fine-tuned to."""
+        if self.task is not None and self.task.form == "text":
+            return True
+        return self.pieces is not None and self.learner.backbone.decoder(self.pieces) is not None
+
     @overload
     def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
 

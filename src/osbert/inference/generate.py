@@ -66,6 +66,7 @@ class TextWriter:
         head = engine.pieces
         writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
         if head is None or writer is None:
+            _ = engine.learner  # of an export: its own words
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
                 'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"] or ["denoise"], or a '

@@ -117,6 +117,7 @@ class ServerModel:
             "fields": fields,
             "length": self.length,
             "explains": self.engine.explains,
+            "writes": self.answers(WRITER.call),
             **told,
             **own,
         }
@@ -129,7 +130,7 @@ class ServerModel:
             from osbert.inference.attention import attends
 
             return attends(self.engine.backend)
-        if call == WRITER.call and _writes(self.engine):
+        if call == WRITER.call and self.engine.writes:
             return True
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
@@ -144,18 +145,13 @@ class ServerModel:
             raise Refusal(422, str(error), field="pooling") from error
 
 
-def _writes(engine: Engine) -> bool:
-    """Return whether a pretrained model goes on with texts, or writes from a source."""
-    return engine.pieces is not None and engine.learner.backbone.decoder(engine.pieces) is not None
-
-
 def _edge(engine: Engine, *, masks: bool) -> Edge:
     """Return how an engine's model is served: as its task's kind declares, else by whether it can fill `masks`.
 
     Raises UserError if its kind declares nothing.
     """
     if engine.task is None:
-        return PRETRAINED if masks else WRITER if _writes(engine) else ENCODER
+        return PRETRAINED if masks else WRITER if engine.writes else ENCODER
     if engine.task.edge is None:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "

@@ -65,6 +65,7 @@ class ModelFacts(BaseModel, title="Model"):
     fields: list[str]
     length: int
     explains: bool = Field(default=False, description="Whether /v1/explain answers for it.")
+    writes: bool = Field(default=False, description="Whether /v1/generate answers for it.")
     columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
     range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")
 

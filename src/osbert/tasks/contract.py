@@ -315,6 +315,15 @@ class Task(Edges, Objective):
         """Return where the pieces lie that are not read, in words."""
         return "at the end"
 
+    def bound(self, length: int) -> str:
+        """Return how long the texts of a row may be without being cut, in words; `length`: of a sequence."""
+        return f"{length} tokens"
+
+    @property
+    def longer(self) -> str:
+        """Return which settings let more be read, in words."""
+        return "--length N changes this, up to the model's own."
+
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
         """Note each record that does not fit, if the task's settings forbid to leave out any of it."""
 

@@ -29,6 +29,11 @@ VECTORS = "sentence_embedding"
 """Vectors of texts, of which decoding makes the scores of a pair; named as sentence-transformers does."""
 
 
+ONE_PASS = (
+    "osbert's ONNX files are one pass over a text, not one for each piece that is written: write with the run itself, "
+    "or convert a T5, BART or GPT-2 --to huggingface for others' exporters"
+)
+
 SCORED: tuple[Form, ...] = ("sequence", "tokens", "span", "choice", "vectors")
 """The forms of heads whose outputs have a name here."""
 
@@ -185,7 +190,9 @@ def scored(task: Task | None) -> Task | None:
 
 def objections(learner: Learner, head: str = "") -> Iterator[str]:
     """Yield why a learner with a head has no padded form, in words; nothing when it has one."""
-    if not isinstance(learner.backbone, Transformer):
+    if learner.backbone.architecture.has_decoder:
+        yield f"it is an encoder-decoder, and {ONE_PASS}"
+    elif not isinstance(learner.backbone, Transformer):
         yield f"its backbone is of the family {learner.backbone.architecture.family}, not a Transformer"
     elif learner.backbone.recurrent is not None:
         yield "it has recurrent layers above the encoder"
@@ -195,6 +202,8 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
     assert isinstance(found, Head)
     if found.frozen is not None:
         yield "its head stands on features of a frozen encoder (--features)"
+    elif found.form == "text":
+        yield f"it writes texts, and {ONE_PASS}"
     elif found.form not in SCORED:
         yield f"its head is a {type(found).__name__}, whose scores have no common name"
 

@@ -146,6 +146,12 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
 def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> dict[str, Any]:
     """Return the settings with what follows from the model, and say which objective was chosen and why."""
     settings = dict(request.settings)
+    if origin.architecture.has_decoder and "objectives" not in settings:
+        raise UserError(
+            f"{request.model} is an encoder-decoder, and the recipe {name} masks pieces, from which no decoder learns "
+            "to write. Name that of its pretraining: --objectives spans (T5), denoise (BART), fragment (MASS).",
+            code="missing-option",
+        )
     if origin.architecture.causal:
         settings = {"objectives": ["left_to_right"], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)

@@ -58,6 +58,9 @@ def export(
     with claim(out) as place:
         require_free(place)
         engine = opened(run, opening, watch)
+        _require_form(engine, run)
+        if engine.task is None and engine.writes:
+            watch(Notice(f"What is exported of {run} gives states of texts; it does not write them."))
         data = None if settings.data is None else Path(settings.data)
         rows = None if settings.unchecked else development(engine, run, data, options or LabelledOptions())
         with whole_folder(place) as folder:
@@ -120,9 +123,8 @@ def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
+    _require_form(engine, run)
     learner, task = engine.learner, scored(engine.task)
-    if reasons := list(objections(learner, task.name if task else "")):
-        raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
     sentences = engine.sentence_model()
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
@@ -139,6 +141,12 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
             shutil.copyfile(run / name, folder / name)
     if (copied := RunFolder(folder)).finished:
         copied.finish(copied.facts["finished"])  # its hashes are those of the new files
+
+
+def _require_form(engine: Engine, run: Path) -> None:
+    task = scored(engine.task)
+    if reasons := list(objections(engine.learner, task.name if task else "")):
+        raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
 
 
 def refuse(comparison: ExportComparison, tolerance: float) -> None:

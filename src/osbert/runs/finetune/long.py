@@ -45,7 +45,8 @@ class TextFit:
         else:
             return ""
         what = "rows" if task.batching != "sequences" else "texts"  # of a row with choices several texts may be cut
-        return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {length} tokens; {fate}."
+        bound = task.bound(length)
+        return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {bound}; {fate}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def long_texts(
     told = {split: part.describe(task, packer.length) for split, part in parts.items()}
     lines = [f"{split}: {line}" for split, line in told.items() if line]
     if any(part.cut.any() for part in parts.values()):
-        lines[-1] += " --length N changes this, up to the model's own."
+        lines[-1] += f" {task.longer}"
     return "\n".join(lines)
 
 

@@ -85,8 +85,9 @@ async function kindOf({ kind, call }) {
   return import(`./kinds/${kind}.js`);
 }
 
-function facts({ labels: all, length, range }, { does, named = (names) => names }) {
+function facts({ labels: all, length, range, writes }, { does, streams, named = (names) => names }) {
   const parts = [does];
+  if (writes && !streams) parts.push("writes texts by /v1/generate");
   const labels = named(all ?? []);
   if (labels.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
   if (range) parts.push(`${range.map((end) => end.toLocaleString("en")).join(" to ")} in training`);

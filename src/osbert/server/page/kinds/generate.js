@@ -1,6 +1,6 @@
 // generate: the text that a fine-tuned model writes for a text, shown while it is written.
 
-import { element } from "../elements.js";
+import { counted, element } from "../elements.js";
 import { heading as pairHeading, labelOf, texts } from "../fields.js";
 
 export const action = "Write";
@@ -26,7 +26,7 @@ export function answers(reply) {
 }
 
 export function said({ pieces, ended }) {
-  const count = `${pieces.toLocaleString("en")} ${pieces === 1 ? "piece" : "pieces"} written`;
+  const count = `${counted(pieces, "piece")} written`;
   return ended === "end" ? count : `${count}, which is the most: the text may be unfinished`;
 }
 

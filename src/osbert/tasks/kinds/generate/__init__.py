@@ -253,6 +253,15 @@ class Generate(TableTask):
         """Return where the pieces lie that are not read: of a source, or of a target behind `most`."""
         return "at the end of a source or target"
 
+    def bound(self, length: int) -> str:
+        """Return how long a source, and a target, may be without being cut, in words."""
+        return f"{length} tokens, or their targets than {self.most:,} pieces"
+
+    @property
+    def longer(self) -> str:
+        """Return which settings let more be read: of a source, and of a target."""
+        return "Of a source --length N reads more, up to the model's own; of a target --most N."
+
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels that a unified model learns from; others have theirs already."""
         layout = self._layout(packer)

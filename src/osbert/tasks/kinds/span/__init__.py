@@ -260,7 +260,7 @@ class Span(TableTask):
             return ""
         size, remedy = f"{cutter.most} pieces", "--question-length N changes this"
         if cutter.most < self.question_length:
-            size, remedy = f"{size}, half of a sequence", "--length N changes this, up to the model's own"
+            size, remedy = f"{size}, half of a sequence", self.longer.removesuffix(".")
         return f"{long:,} of {len(records):,} questions are longer than {size}; their ends are not read. {remedy}."
 
     def head(self, backbone: Backbone) -> Head:
