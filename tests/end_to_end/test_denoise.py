@@ -86,7 +86,8 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
         "generate": [{"source": f"{word} film", "target": word} for word in ("good", "bad")] * 8,
     }
     for kind, data in rows.items():
-        osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **settings)
+        tuning = "lora" if kind == "generate" else "full"
+        osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, tuning=tuning, **settings)
     config = json.loads((tmp_path / "classify" / "config.json").read_text())
     assert config["architectures"] == ["BartForSequenceClassification"]
     classifier = osbert.load(tmp_path / "classify")
@@ -96,6 +97,11 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
     with refusal("unsupported-model"):
         opened.score(["good film"])
     assert osbert.load(tmp_path / "generate").generate(["good film"], most=3)[0].pieces <= 3
+    tuned = load_file(tmp_path / "generate" / "tuned.safetensors")
+    changed = {name.removesuffix(".lora_up") for name in tuned if name.endswith(".lora_up")}
+    attentions = ("encoder.layer.0.attention", "decoder.layer.0.attention", "decoder.layer.0.crossattention")
+    assert changed == {f"{one}.self.{name}.weight" for one in attentions for name in ("query", "value")}
+    assert not any(name.startswith("decoder.layer.") and ".lora_" not in name for name in tuned)
 
 
 def test_mass_learns_a_fragment_and_its_encoder_reads(corpus: Path, tmp_path: Path) -> None:

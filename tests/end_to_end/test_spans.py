@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
 from safetensors.torch import load_file
 
 import corpora
@@ -76,6 +81,21 @@ def test_it_writes_from_a_source(model: Path) -> None:
     assert [one.text for one in together] == [one.text for one in alone]
     assert "".join(opened.stream("good film", most=5)) == alone[0].text
     assert opened.generate(["good film"], most=5, beams=3)[0].log_probability < 0
+
+
+def test_others_start_and_end_its_texts_as_its_tokenizer_has_them(model: Path) -> None:
+    opened = osbert.load(model)
+    tokenizer = opened.tokenizer
+    config = json.loads((model / "config.json").read_text())
+    ids = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
+    assert [config[name] for name in ids] == [tokenizer.cls, tokenizer.pad, tokenizer.sep, tokenizer.sep]
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(model).eval()
+    source = transformers.AutoTokenizer.from_pretrained(model)("the good film", return_tensors="pt").input_ids
+    never = [tokenizer.pad, tokenizer.unknown, tokenizer.cls, tokenizer.mask]
+    [row] = theirs.generate(input_ids=source, do_sample=False, max_new_tokens=6, suppress_tokens=never).tolist()
+    [said] = opened.generate(["the good film"], most=6)
+    wanted = [piece for piece in row[1:] if piece != tokenizer.sep]
+    assert row[0] == tokenizer.sep and said.text.split() == tokenizer.decode(wanted).split()
 
 
 def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 import osbert
 from osbert.commands.generate import generate
 from osbert.evaluation import writing
-from osbert.evaluation.writing import end_of
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from refusals import refusal
@@ -95,8 +94,8 @@ def test_keys_and_values_that_no_memory_holds_are_refused_before_the_work(
 
 
 def test_a_form_without_specials_has_no_end(model: Engine) -> None:
-    assert end_of(model.tokenizer.form) == model.tokenizer.sep
-    assert end_of(type(model.tokenizer.form)()) is None
+    assert model.tokenizer.form.end == model.tokenizer.sep
+    assert type(model.tokenizer.form)().end is None
 
 
 def test_the_command_prints_texts_and_what_is_not_read(

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
+from osbert.data.written import started
 from osbert.models.architecture import Architecture
 from osbert.objectives.fragment import Fragment
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -33,10 +34,13 @@ def test_the_decoder_reads_what_is_before_each_piece_where_it_stands() -> None:
             assert len(hidden) == Fragment().size(pieces) == max(1, round(pieces / 2))
             assert hidden.tolist() == [*range(hidden[0], hidden[-1] + 1)] and len(found.source) == len(whole)
             target = found.targets["fragment"]
-            assert target.labels.tolist() == whole.ids[hidden].tolist()
-            assert found.ids.tolist() == whole.ids[hidden - 1].tolist()
-            assert found.positions.tolist() == (hidden - 1).tolist()
-            assert target.index is not None and target.index.tolist() == [*range(len(hidden))]
+            ends = hidden[-1] == len(whole) - 2
+            asked = np.append(hidden, len(whole) - 1) if ends else hidden  # with the end of the text
+            assert target.labels.tolist() == whole.ids[asked].tolist()
+            begun = started(found.source, TOKENIZER).ids.tolist() if hidden[0] == 1 else [whole.ids[hidden[0] - 1]]
+            assert found.ids.tolist() == [*begun, *whole.ids[asked[1:] - 1]]
+            assert found.positions.tolist() == (asked - 1).tolist()
+            assert target.index is not None and target.index.tolist() == [*range(len(asked))]
             rest = np.delete(np.arange(len(whole)), hidden)
             assert found.source.ids[rest].tolist() == whole.ids[rest].tolist()
 
@@ -58,16 +62,18 @@ def test_pieces_are_masked_replaced_and_kept_as_often_as_in_bert() -> None:
     for _ in range(40):
         found = Fragment().corrupt(text(400), PACKER, rng)
         assert found.source is not None and found.positions is not None
-        shown, labels = found.source.ids[found.positions + 1], found.targets["fragment"].labels
+        places = found.positions[found.positions < 400] + 1  # without the end
+        shown, labels = found.source.ids[places], found.targets["fragment"].labels[: len(places)]
         masked += int((shown == TOKENIZER.mask).sum())
         kept += int((shown == labels).sum())
         total += len(labels)
     assert chisquare([masked, kept, total - masked - kept], np.array([0.8, 0.1, 0.1]) * total).pvalue > 0.01
 
 
-def test_a_fragment_of_all_begins_with_what_stands_before_a_text() -> None:
+def test_a_fragment_of_all_begins_and_ends_as_every_written_text() -> None:
     found = Fragment(share=1.0).corrupt(text(5), PACKER, np.random.default_rng(0))
-    assert found.ids.tolist() == [TOKENIZER.cls, *range(FIRST, FIRST + 4)]
+    assert found.ids.tolist() == [TOKENIZER.sep, *range(FIRST, FIRST + 5)]
+    assert found.targets["fragment"].labels.tolist() == [*range(FIRST, FIRST + 5), TOKENIZER.sep]
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -76,5 +82,5 @@ def test_what_cannot_be_is_refused() -> None:
     for settings in ({"share": 0.0}, {"edges": 0.6}, {"mask": 0.95}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             Fragment(**settings)
-    ((_, found, _),) = Fragment().rates([Fragment().corrupt(text(98), PACKER, np.random.default_rng(0))])
+    ((_, found, _),) = Fragment().rates([Fragment(edges=0.0).corrupt(text(98), PACKER, np.random.default_rng(0))])
     assert found == "49.0%"

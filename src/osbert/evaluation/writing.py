@@ -19,7 +19,6 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.form import Form
 from osbert.training.memory import device_memory
 
 ROWS = 64
@@ -112,7 +111,7 @@ class PromptWriter:
     @property
     def _limits(self) -> Limits:
         """Return the piece that ends a text, and the special pieces that no text has."""
-        end = end_of(self.tokenizer.form)
+        end = self.tokenizer.form.end
         never = torch.zeros(self.pieces, dtype=torch.bool, device=self.decoder.device)
         never[len(self.tokenizer) :] = True
         for name in ("pad", "unknown", "cls", "sep", "mask"):
@@ -172,15 +171,6 @@ class PromptWriter:
 def _read_of(prompt: Example) -> int:
     """Return how many tokens of a prompt and its source are read."""
     return len(prompt) + (0 if prompt.source is None else len(prompt.source))
-
-
-def end_of(form: Form) -> int | None:
-    """Return the piece that ends a text, None where there is none.
-
-    >>> end_of(Form(before=(2,), between=(3,), after=(3,)))
-    3
-    """
-    return next(iter((*form.after, *form.between)), None)
 
 
 def _special(tokenizer: AnyTokenizer, name: str) -> int | None:

@@ -112,7 +112,9 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     if closed and form == "huggingface":
         raise UserError(closed, code="not-convertible")
     published = model.task.published() if model.task else {}
-    config, tensors = laid_out(model.learner, pooler=model.source.has_pooler, **published)
+    config, tensors = laid_out(
+        model.learner, pooler=model.source.has_pooler, tokenizer=model.source.tokenizer, **published
+    )
     if model.task and form != "osbert":
         config[FIELD] = as_field(model.task)
     if form == "google":

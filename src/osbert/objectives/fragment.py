@@ -18,8 +18,10 @@ from osbert.objectives.contract import WritingObjective
 class Fragment(WritingObjective):
     """Consecutive pieces of each text are masked in the source, and the decoder writes them and nothing else.
 
-    It reads the piece before each, at the position that it has in the text (section 3.2). Special pieces around a text
-    are in no fragment, those between two documents may be.
+    It reads the piece before each, at the position that it has in the text (section 3.2). Before the first piece of a
+    text it reads the piece that starts every written text (data/written.py), and after the last one it predicts the
+    piece that ends a text, so that a pretrained model begins and ends texts as it has learnt. The source keeps all
+    special pieces around the text; those between two documents may be in a fragment.
     """
 
     title: ClassVar[str] = "a missing fragment"
@@ -60,22 +62,29 @@ class Fragment(WritingObjective):
         if draw < 2 * self.edges:
             begin = 0 if draw < self.edges else pieces - size
         begin += len(form.before)
-        asked = slice(begin, begin + size)
-        labels = example.ids[asked].astype(np.int64)
+        end = begin + size
+        masked = slice(begin, end)
         draws = rng.random(size)
         others = rng.integers(len(tokenizer), size=size)
-        shown = np.where(draws < self.mask, tokenizer.mask, np.where(draws < self.mask + self.random, others, labels))
         ids = example.ids.astype(np.int64)
-        ids[asked] = shown
+        kept = np.where(draws < self.mask + self.random, others, ids[masked])
+        ids[masked] = np.where(draws < self.mask, tokenizer.mask, kept)
+        if end == len(example) - len(form.after):
+            end += len(form.after[:1])
+        written = slice(begin, end)
+        read = np.concatenate([[0], example.ids])[written]
+        if begin == len(form.before):
+            # Not the [CLS] before it: generation cannot know of which objective a decoder is, and starts all alike.
+            read[0] = starting_piece(tokenizer)
         return replace(
             example,
-            ids=np.concatenate([[starting_piece(tokenizer)], example.ids])[asked],
-            positions=np.maximum(np.arange(begin, begin + size) - 1, 0),
-            segments=np.zeros(size, np.int8),
-            words=np.concatenate([[False], example.words])[asked],
-            special=np.concatenate([[True], example.special])[asked],
+            ids=read,
+            positions=np.maximum(np.arange(begin, end) - 1, 0),
+            segments=np.zeros(end - begin, np.int8),
+            words=np.concatenate([[False], example.words])[written],
+            special=np.concatenate([[True], example.special])[written],
             source=replace(example, ids=ids, targets={}),
-            targets={self.name: Target(labels=labels, index=np.arange(size))},
+            targets={self.name: Target(labels=example.ids[written].astype(np.int64), index=np.arange(end - begin))},
         )
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:

@@ -82,7 +82,7 @@ class Spans(WritingObjective):
             text += [mark, ids[first:last]]
             begin = last
         source += [ids[begin:], np.array(form.after, np.int64)]
-        text.append(np.array((*form.after, *form.between)[:1], np.int64))
+        text.append(np.array([] if form.end is None else [form.end], np.int64))
         read = _sequence(source, len(form.before), len(form.after), example)
         return written(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
 

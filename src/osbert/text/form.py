@@ -33,6 +33,15 @@ class Form:
     second_segment: int = 1
     summary: Literal["first", "last"] = "first"
 
+    @property
+    def end(self) -> int | None:
+        """Return the piece that ends a written text, None if the form has none.
+
+        >>> Form(before=(2,), between=(3,), after=(3,)).end
+        3
+        """
+        return next(iter((*self.after, *self.between)), None)
+
     def specials(self, texts: int) -> int:
         """Return how many special pieces a sequence of so many texts has."""
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)

@@ -22,14 +22,19 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.family import of_architecture, of_type
+from osbert.interop.huggingface.tokenizers import text_ids
 from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
+from osbert.text.file_tokenizer import AnyTokenizer
 
 WRITES = "osbert_writes"
 """A config field of our own, where there is a head that has learnt to write from a source: how (data/modes.py)."""
+
+FORCED_END = "forced_eos_token_id"
+"""BART's config field with the piece that ends a text of the greatest length in transformers."""
 
 UNKNOWN = "unknown"
 """What is said of a tensor that no part of the model is read from."""
@@ -70,17 +75,19 @@ def write_model(
     labels: Sequence[str] | None = None,
     center: float = 0.0,
     scale: float = 1.0,
+    tokenizer: AnyTokenizer | None = None,
 ) -> None:
     """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
 
     `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
     A regression head's number y stands for `center` + `scale` * y, which is what their model gives, and so are the
     scores of a head that classifies or chooses, whose temperature is 1 / `scale`; the head's own weights are then kept
-    beside. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    beside. `tokenizer`: that of the folder, whose pieces an encoder-decoder's config names; without it the config has
+    its family's. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config, tensors = laid_out(learner, labels=labels, center=center, scale=scale)
+    config, tensors = laid_out(learner, labels=labels, center=center, scale=scale, tokenizer=tokenizer)
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
 
@@ -92,6 +99,7 @@ def laid_out(
     center: float = 0.0,
     scale: float = 1.0,
     pooler: bool = True,
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return what `write_model` writes: the fields of config.json, and the tensors by their names.
 
@@ -99,6 +107,9 @@ def laid_out(
     """
     closed = bool(_other_heads(learner))
     config = configs.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
+    if tokenizer is not None and learner.backbone.architecture.has_decoder and config["model_type"] != names.OWN:
+        config |= text_ids(tokenizer)
+        config |= {FORCED_END: config["eos_token_id"]} if FORCED_END in config else {}
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)

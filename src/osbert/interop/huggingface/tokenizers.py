@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from osbert.data.written import starting_piece
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes
@@ -56,6 +57,20 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
     check_written(Path(folder), opening)
     with damage_as_error(folder):
         return _read(Path(folder))
+
+
+def text_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
+    """Return the config fields that say with which pieces a decoder's texts start and end, as they are trained here.
+
+    transformers' `generate` and its shift of labels read these fields, and not the tokenizer.
+    """
+    form = tokenizer.form
+    try:
+        fields = {"pad_token_id": tokenizer.pad, "decoder_start_token_id": starting_piece(tokenizer)}
+    except UserError:  # without a padding piece no decoder has learnt with it
+        return {}
+    fields |= {"bos_token_id": form.before[0]} if form.before else {}
+    return fields if form.end is None else fields | {"eos_token_id": form.end}
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:

@@ -78,7 +78,7 @@ class LowRank(nn.Module):
 def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
     """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
     added: list[nn.Module] = []
-    for attention in _attentions(backbone):
+    for _, attention in _attentions(backbone):
         for name, matrices in attention.matrices.items():
             linear = getattr(attention, name)
             assert isinstance(linear, Linear)
@@ -89,10 +89,13 @@ def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def merge(backbone: Backbone) -> list[dict[str, Factors]]:
-    """Add the changes to the matrices and take them out of the backbone; return what they were, block by block."""
-    taken = []
-    for attention in _attentions(backbone):
+def merge(backbone: Backbone) -> dict[str, dict[str, Factors]]:
+    """Add the changes to the matrices and take them out of the backbone.
+
+    Returns what they were: by the name of the attention's module, and by that of the matrix.
+    """
+    taken = {}
+    for module, attention in _attentions(backbone):
         found: dict[str, Factors] = {}
         for layer in attention.matrices:
             changed = getattr(attention, layer)
@@ -101,10 +104,11 @@ def merge(backbone: Backbone) -> list[dict[str, Factors]]:
             found |= {name: Factors(up=one.up.detach(), down=one.down.detach()) for name, one in factors.items()}
             changed.linear.weight.copy_(changed.weight)
             setattr(attention, layer, changed.linear.requires_grad_(True))
-        taken.append(found)
+        taken[module] = found
     return taken
 
 
-def _attentions(backbone: Backbone) -> Iterator[Attention]:
-    for block in dict.fromkeys(backbone.stack[1:]):  # a block that layers share is changed once
-        yield from (module for module in block.modules() if isinstance(module, Attention))
+def _attentions(backbone: Backbone) -> Iterator[tuple[str, Attention]]:
+    """Yield every attention by the name of its module: of a decoder too. One that layers share comes once."""
+    # All at once: modules are put in and taken out on the way.
+    yield from [(name, module) for name, module in backbone.named_modules() if isinstance(module, Attention)]

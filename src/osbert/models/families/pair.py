@@ -78,8 +78,8 @@ class Pair(Backbone):
 
     @property
     def above(self) -> Sequence[nn.Module]:
-        """Return the decoder's blocks, and what the encoder has above its stack; not the table that both have."""
-        return [*self.encoder.above, self.writer.blocks, self.writer.norm, *self.writer.above]
+        """Return what each side has above its blocks. Those of the decoder are adapted as the encoder's are."""
+        return [*self.encoder.above, self.writer.norm, *self.writer.above]
 
     @property
     def embedding(self) -> nn.Embedding:

@@ -173,9 +173,10 @@ class FinetuneTrainer:
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
         for one in self.outcomes:
             folder, head = self.folder / one.folder, self.learner.heads[one.task.name]
-            write_model(Learner(backbone, {one.task.name: head}), folder, **one.task.published())
-            sizes = backbone.architecture
-            write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+            tokenizer, sizes = self.rows.tokenizer, backbone.architecture
+            learner = Learner(backbone, {one.task.name: head})
+            write_model(learner, folder, tokenizer=tokenizer, **one.task.published())
+            write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
                 length = min(one.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)

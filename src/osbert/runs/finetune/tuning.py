@@ -41,9 +41,9 @@ def changes(backbone: Backbone) -> dict[str, Factors]:
     stored = names.backbone(backbone.architecture)
     return {
         matrix: change
-        for layer, factors in enumerate(merge(backbone))
+        for module, factors in merge(backbone).items()
         for ours, matrices in stored.items()
         for matrix in matrices
         for name, change in factors.items()
-        if ours.startswith(f"blocks.{layer}.attention.") and matrix.endswith(f".{name}.weight")
+        if ours.startswith(f"{module}.") and matrix.endswith(f".{name}.weight")
     }

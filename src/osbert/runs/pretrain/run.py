@@ -369,7 +369,7 @@ class PretrainingRun:
             self._write(folder / name, companion)
         folder.mkdir(parents=True, exist_ok=True)
         self._write_tokenizer(folder)
-        write_model(learner, folder)
+        write_model(learner, folder, tokenizer=self.plan.tokenizer)
         if self.plan.origin is not None and (model := self.plan.origin.source.sentences):
             write_sentence_model(folder, model, width=learner.backbone.architecture.width)
 

@@ -47,8 +47,10 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         numbers[ours] = value
     width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
     even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
-    if config.get("decoder_start_token_id", 0) != config.get("pad_token_id", 0):
-        problem("decoder_start_token_id is not pad_token_id, with which a text of T5 starts.")
+    # A config that names a piece before texts is of a tokenizer in BERT's form: see `starting_piece` (data/written.py).
+    begun = ("eos_token_id", 1) if config.get("bos_token_id") is not None else ("pad_token_id", 0)
+    if config.get("decoder_start_token_id", begun[1]) != config.get(*begun):
+        problem(f"decoder_start_token_id is not {begun[0]}, with which a text of its tokenizer's form starts.")
     tied = config.get("tie_word_embeddings") is not False
     return found | {
         "head_width": 0 if even else numbers["head_width"],

@@ -19,13 +19,9 @@ a decoder writes from it; `auto`: as the model was pretrained."""
 
 
 def end_piece(form: Form) -> int:
-    """Return the piece that ends a target. Raises UserError where the tokenizer has none.
-
-    >>> end_piece(Form(before=(2,), between=(3,), after=(3,)))
-    3
-    """
-    for piece in (*form.after, *form.between):
-        return piece
+    """Return the piece that ends a target. Raises UserError if the tokenizer has none."""
+    if form.end is not None:
+        return form.end
     raise UserError(
         "The tokenizer has no piece that ends a text, so that no model could learn to end one. Take one with special "
         "pieces, as osbert tokenizer train makes.",
