@@ -105,7 +105,9 @@ def write_report(plan: TablePlan | AnalysisPlan) -> str:
 
     if not isinstance(plan, TablePlan):
         return plan.text
-    if plan.table.recipes:  # rows that are recipes of their own are compared with each other, not with a paper's figures
+    if (
+        plan.table.recipes
+    ):  # rows that are recipes of their own are compared with each other, not with a paper's figures
         return write_families_report(plan)
     return (write_figure_report if plan.table.curves else write_table_report)(plan)
 
