@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from osbert.runs.reproduce.plan import TablePlan
 
 Reproduced = Literal[
-    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families",
-    "attention", "probing",
+    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "writing",
+    "corruption", "attention", "probing",
 ]  # fmt: skip
 
 
@@ -63,9 +63,10 @@ def reproduce(
         table1: GLUE. table2: SQuAD 1.1, also as an ensemble of all seeds. table3: SQuAD 2.0. table4: SWAG. table5: MLM
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking. figure5: MNLI by steps of pretraining, masked and
-        left-to-right. families: recipes of several families, each pretrained for the same --minutes. attention:
-        where the heads of --model look, and which relations they follow, beside Clark et al. 2019. probing: in which
-        layers of --model probes read what, beside Tenney et al. 2019.
+        left-to-right. families: recipes of several families, each pretrained for the same --minutes. writing: the same
+        of UniLM, T5, BART and MASS, on texts to write. corruption: MASS's fragments and BART's noises, each alone.
+        attention: where the heads of --model look, beside Clark et al. 2019. probing: in which layers of --model
+        probes read what, beside Tenney et al. 2019.
     settings
         Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. By default a model
         that is given is fine-tuned as in the paper, one that is pretrained here for three epochs at 5e-4.
@@ -104,8 +105,11 @@ def write_report(plan: TablePlan | AnalysisPlan) -> str:
 
     if not isinstance(plan, TablePlan):
         return plan.text
-    special = {"figure5": write_figure_report, "families": write_families_report}
-    return special.get(plan.table.name, write_table_report)(plan)
+    if (
+        plan.table.recipes
+    ):  # rows that are recipes of their own are compared with each other, not with a paper's figures
+        return write_families_report(plan)
+    return (write_figure_report if plan.table.curves else write_table_report)(plan)
 
 
 def print_event(event: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -95,11 +96,14 @@ class Spans(WritingObjective):
         yield "tokens to write for each that is read", f"{lost / max(read, 1):.1%}", f"rate {self.rate:.0%}"
 
 
+@functools.lru_cache(maxsize=8)  # asked for by every example, and a search through the whole vocabulary
 def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
     """Return the ids of a tokenizer's sentinels in their order; of one without any its mask."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
     found = [ids[piece] for number in range(len(ids)) if (piece := SENTINEL.format(number)) in ids]
-    return np.array(found or [tokenizer.mask], np.int64)
+    marks = np.array(found or [tokenizer.mask], np.int64)
+    marks.flags.writeable = False  # all callers have the same array
+    return marks
 
 
 def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -21,8 +21,9 @@ class ChildCommands:
     """Runs trials whose settings are the words of an osbert command: `work` and `stop` of a Study."""
 
     def __init__(self, together: int) -> None:
-        """Share the processor's cores out among as many commands as run `together`."""
-        self.threads = max(1, (os.cpu_count() or 1) // together)
+        """Divide the cores, or the threads of OMP_NUM_THREADS, by the number of commands that run `together`."""
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        self.threads = max(1, (int(threads) if threads.isdecimal() else os.cpu_count() or 1) // together)
         self.running: set[subprocess.Popen[bytes]] = set()
         self.lock = threading.Lock()
         self.stopping = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from osbert.reading.splits import find_named
 from osbert.tasks.kinds.span.files import read_json
 
 DOCUMENT = b"-DOCSTART-"
+TRAIN, PACKED = "train", ".xz"
 SPLIT_OFF = 0.2
 """Fraction of the rows held out where a data set has no development file beside its training file."""
 
@@ -31,7 +33,8 @@ class TableColumn:
     set: str
     """The task of the data set."""
     files: tuple[str, ...] = ("train.tsv", "dev.tsv")
-    """What its files are called: for training, for development, and for further development where that is there."""
+    """What its files are called: for training, for development, and further ones where they are there. Names that begin
+    with "train" are of training; a file may be compressed (.xz)."""
     alone: str = ""
     """The file that serves where the first two are not both there: a fifth of its rows is split off for development."""
     header: bool = True
@@ -42,6 +45,8 @@ class TableColumn:
     """Settings of fine-tuning."""
     scores: Mapping[str, str] = field(default_factory=dict)
     """The task's metric for each column that it fills; empty for GLUE's choice, and of other sets for accuracy."""
+    release: str = ""
+    """Of which release its files are, where a folder may hold several; empty for that of the settings, if any."""
     path: Path | None = None
     """Where it lies, in place of the folder of its name; without names of `files` its task finds them there."""
 
@@ -63,7 +68,7 @@ class TableColumn:
         folder = self.path or data / self.folder
         if not self.files:
             return [path for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder]) if path.is_file()]
-        if release := self.settings.get("release"):
+        if release := self.release or self.settings.get("release"):
             return _of_release(folder, release)
         for names in (self.files[:2], [self.alone]):
             found = [folder / name for name in names]
@@ -100,9 +105,9 @@ class TableColumn:
             }
         else:
             names = (self.files[0], dev, *(path.name for path in files[2:]))
-            most = (rows, *(dev_rows for _ in files[1:]))
+            most = (rows, *(rows if path.name.startswith(TRAIN) else dev_rows for path in files[1:]))
             kept = {
-                name: self.shortened(path, count) if count else path.read_bytes()
+                name.removesuffix(PACKED): self.shortened(path, count) if count else unpacked(path)
                 for name, path, count in zip(names, files, most)
             }
         out.mkdir(parents=True, exist_ok=True)
@@ -115,7 +120,7 @@ class TableColumn:
             return _questions(path, rows)
         if path.suffix == ".csv":
             return _cells(path, rows)
-        if path.suffix not in (".tsv", ".txt"):  # eng.train: tagged words, whose sentences are read in their documents
+        if path.name.startswith("eng."):  # tagged words, whose sentences are read in their documents
             documents = [DOCUMENT + part for part in path.read_bytes().split(DOCUMENT)[1:]]
             return b"".join(documents[place] for place in drawn([_sentences(one) for one in documents], rows))
         lines, header = self._lines(path)
@@ -123,8 +128,14 @@ class TableColumn:
 
     def _lines(self, path: Path) -> tuple[list[bytes], bytes]:
         """Return the rows of a file and its header, b"" if it has none."""
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = unpacked(path).split(b"\n")
+        lines = [line + b"\n" for line in (lines if lines[-1] else lines[:-1])]
         return (lines[1:], lines[0]) if self.header and lines else (lines, b"")
+
+
+def unpacked(path: Path) -> bytes:
+    """Return the content of a file, which may be compressed by xz."""
+    return lzma.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
 
 
 def _of_release(folder: Path, release: str) -> list[Path]:
