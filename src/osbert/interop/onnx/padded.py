@@ -189,6 +189,8 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
         yield f"its backbone is of the family {learner.backbone.architecture.family}, not a Transformer"
     elif learner.backbone.recurrent is not None:
         yield "it has recurrent layers above the encoder"
+    elif learner.backbone.architecture.positions == "distances":
+        yield "its positions are distances, for which there is no padded form yet"
     found = learner.heads[head] if head else None
     if found is None:
         return
