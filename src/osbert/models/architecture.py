@@ -111,6 +111,9 @@ class Architecture(Sizes):
     """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
     neighbours: float = 0.0
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+    memory: int = 0
+    """Tokens before a sequence whose states all layers see as well, in pretraining on streams (data.streams;
+    Transformer-XL); 0 for none. Elsewhere sequences have no past."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
     piece_transform: bool = True
@@ -217,7 +220,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             0,
             (
                 *("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
-                "head_width",
+                *("head_width", "memory"),
             ),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),

@@ -14,6 +14,7 @@ from transformers import XLNetConfig, XLNetModel
 from osbert.data.batch import Batch
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
+from osbert.models.memory import Past
 from osbert.models.transformer.kernels import fastest, reference
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 2, 2, 16, 50
@@ -95,6 +96,22 @@ def test_it_is_xlnet(make_batch, direction: str, farthest: int, segments: bool) 
         for ids, kinds in columns
     ]
     torch.testing.assert_close(ours(batch).hidden, torch.cat(expected), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("direction", ["both", "left_to_right"])
+def test_its_memory_over_three_calls_is_xlnets(make_batch, direction: str) -> None:
+    theirs, memory = theirs_of(direction, 1000), 6
+    theirs.mem_len = memory
+    ours = ours_of(theirs, direction, 1000, True)
+    past, mems = Past(layers=[torch.zeros(0, WIDTH)] * LAYERS, lengths=(0, 0), most=memory), None
+    for seed in range(3):
+        batch: Batch = make_batch([4, 4], seed=seed)
+        expected = theirs(
+            batch.ids.view(2, 4), token_type_ids=batch.segments.view(2, 4), mems=mems, use_mems=True, return_dict=True
+        )
+        states, past = ours.continued(batch, past)
+        mems = expected.mems
+        torch.testing.assert_close(states.hidden, expected.last_hidden_state.flatten(0, 1), atol=2e-5, rtol=2e-5)
 
 
 @settings(deadline=None, max_examples=20)

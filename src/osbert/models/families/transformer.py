@@ -21,8 +21,10 @@ from osbert.models.fast.linear import Linear
 from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedStepDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
+from osbert.models.memory import Past
 from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
+from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.relative import RelativeScores
@@ -118,6 +120,24 @@ class Transformer(Backbone):
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
         return self.summarised(hidden, batch)
+
+    def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
+        """Return what `forward` does where layers also see the past of their sequences, and the past after these."""
+        joined = Continuation(batch, past)
+        layout = self.layout(joined.batch)
+        layouts = self.layouts(layout.reading(joined.present, batch.lengths) if sum(past.lengths) else layout)
+        *_, last = self.layouts(layout)
+        inputs: list[Tensor] = []
+        hidden = self.embeddings(batch)
+        for number, (block, seen) in enumerate(zip(self.depth, layouts, strict=True)):
+            inputs.append(joined.rows(number, hidden))
+            if read is not None and number + 1 == len(self.depth):
+                seen = last.reading(joined.present[read], batch.reads)
+            hidden = block(inputs[-1], seen)
+        hidden = self.top(hidden, batch)
+        if read is not None:
+            hidden = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan).index_copy_(0, read, hidden)
+        return self.summarised(hidden, batch), joined.next(inputs)
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (..., D) of the summaries (..., D)."""
@@ -224,6 +244,9 @@ class Transformer(Backbone):
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
+        if size.remembered:  # keys and values are made of what is remembered, too
+            pairs += size.tokens * size.remembered * sizes.layers
+            forward += 2 * size.sequences * size.remembered * sizes.layers * matrix_weights(inward) * 2 // 3
         # Of distances a query meets twice as many as there are keys, and so does a key; looking left, as many as keys.
         factors = {"disentangled": 12, "distances": 6 if sizes.direction == "left_to_right" else 8}
         forward += factors.get(sizes.positions, 4) * pairs * sizes.heads * sizes.key_width
