@@ -121,7 +121,7 @@ class Attention(nn.Module):
         if layout.distances is None:
             return query, layout
         if self.relative is not None:
-            return self.relative(query, layout)  # type: ignore[no-any-return]
+            return self.relative(query, layout)
         query = query * TERMS**-0.5
         of_distances = self.project_distances(layout.distances.vectors)
         each = query.is_cuda and torch.is_grad_enabled()

@@ -7,13 +7,14 @@ have queries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch
-from osbert.data.ragged import begins, ranges
+from osbert.data.ragged import Places, begins, ranges
 from osbert.models.memory import Past
 
 
@@ -40,7 +41,7 @@ class Continuation:
         place = torch.from_numpy(ranges(np.zeros_like(before), before)).to(device)
         shift = torch.from_numpy(np.repeat(before, own)).to(device)
         first = {"positions": place, "order": torch.full_like(place, -1)}
-        columns = {
+        columns: dict[str, Any] = {
             name: self._joined(first.get(name, torch.zeros_like(place)), column)
             for name in TOKEN_COLUMNS
             if (column := batch.positions + shift if name == "positions" else getattr(batch, name)) is not None
@@ -70,13 +71,10 @@ class Continuation:
         """Return the rows of both, sequence by sequence."""
         return torch.cat([past.to(present.dtype), present]).index_select(0, self.source)
 
-    def _last(self, lengths: np.ndarray) -> tuple[Tensor, tuple[int, ...]]:
+    def _last(self, lengths: Places) -> tuple[Tensor, tuple[int, ...]]:
         """Return the places (K,) of the last tokens of each sequence that are not unseen, and how many these are."""
         unseen = self.batch.unseen
         seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
-        places = torch.arange(len(seen))
-        sizes = lengths.tolist()
-        chosen = [
-            one[mask][-self.past.most :] for one, mask in zip(places.split(sizes), seen.split(sizes), strict=True)
-        ]
+        columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
+        chosen = [places[mask][-self.past.most :] for places, mask in zip(*columns, strict=True)]
         return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))
