@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
-from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
@@ -20,6 +20,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
+from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -30,29 +31,6 @@ if TYPE_CHECKING:
 
 VERIFIED = 2**30
 """Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings(LoaderSettings):
-    """How the corpus becomes sequences, and these become steps."""
-
-    length: int = 128
-    """Most tokens in a sequence, [CLS] and [SEP] included."""
-    short: float = 0.1
-    """Share of the sequences that aim at a random shorter length."""
-    cross_documents: bool = False
-    """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
-    lay out no sequences of their own."""
-    long_share: float = 0.0
-    """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
-    long_length: int = 512
-    """Most tokens in a sequence in those last steps."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is no share."""
-        super().__post_init__()
-        if not 0 <= self.long_share <= 1:
-            raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
 
 
 BASIC = ("objectives", "family")
