@@ -18,6 +18,9 @@ class DataSettings(LoaderSettings):
     cross_documents: bool = False
     """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
     lay out no sequences of their own."""
+    streams: bool = False
+    """Cut the corpus into `batch` contiguous streams, of which each step has the next sequence, as model.memory needs;
+    documents follow each other, and `short`, `cross_documents`, `pool` and `duplicates` change nothing."""
     long_share: float = 0.0
     """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
     long_length: int = 512
