@@ -1,0 +1,1 @@
+"""Vectors of words without context: how word2vec and GloVe learn them, as arithmetic on tables."""

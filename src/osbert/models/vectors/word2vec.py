@@ -1,0 +1,167 @@
+"""word2vec as products of matrices: skip-gram and CBOW with negative sampling (Mikolov et al. 2013, 2013b).
+
+The original takes one pair of words after the other. Here a step takes GROUP rows of ROW neighbouring words at once:
+the scores of all pairs in a row are one product, and the words of a step have NEGATIVES noise words in common, each
+with the weight that makes their sum have the expectation of `negative` draws a pair (Ji et al. 2016). A step is short,
+so that its sums over a frequent word stay as small as those of a few pairs. The updates are plain SGD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+ROW = 32
+"""Words whose pairs are one product; their windows reach into both neighbouring rows."""
+GROUP = 8
+"""Rows in a step."""
+NEGATIVES = 64
+"""Noise words that a step draws."""
+POWER = 0.75
+"""Exponent of the counts from which noise words are drawn (Mikolov et al. 2013b, section 2.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The words of one step, R rows of S, with `reach` words on either side of a row (E = S + 2 reach).
+
+    `ids` (R, S), `around` (R, E): the words. `pairs` (R, S, E): 1 where a word and one around it are a pair.
+    """
+
+    ids: Tensor
+    around: Tensor
+    pairs: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """The two tables (V, D) that are learnt: `inputs` are the vectors of words, `outputs` those of predicted words."""
+
+    inputs: Tensor
+    outputs: Tensor
+
+    @classmethod
+    def fresh(cls, words: int, width: int, generator: torch.Generator) -> Vectors:
+        """Return input rows from U(-.5, .5) / D and output rows of 0, as word2vec begins."""
+        inputs = (torch.rand(words, width, generator=generator) - 0.5) / width
+        return cls(inputs=inputs, outputs=torch.zeros(words, width))
+
+
+def keep_rates(counts: NDArray[np.integer], sample: float) -> NDArray[np.float64]:
+    """Return the probability with which each word (V,) is kept: (sqrt(f / t) + 1) t / f for its frequency f, at most 1.
+
+    This is what word2vec's code computes with t = `sample`; Mikolov et al. (2013b, equation 5) have 1 - sqrt(t / f).
+    0 keeps all words that occur.
+
+    >>> keep_rates(np.array([0, 10, 90]), sample=0.1).round(3).tolist()
+    [0.0, 1.0, 0.444]
+    """
+    if not sample:
+        return (counts > 0).astype(np.float64)
+    ratio = counts / (sample * max(1, counts.sum()))
+    with np.errstate(divide="ignore"):
+        return np.where(counts > 0, np.minimum(1, (np.sqrt(ratio) + 1) / ratio), 0.0)
+
+
+def noise_bounds(counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the upper bound (V,) of each word's part of [0, 1), which is proportional to its count ** POWER.
+
+    >>> noise_bounds(np.array([0, 1, 16])).round(3).tolist()
+    [0.0, 0.111, 1.0]
+    """
+    bounds = np.cumsum(counts.astype(np.float64) ** POWER)
+    return bounds / bounds[-1]
+
+
+def steps(
+    ids: NDArray[np.integer], texts: NDArray[np.integer], *, window: int, centred: bool, rng: np.random.Generator
+) -> Iterator[Step]:
+    """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps.
+
+    Each word has a window of 1 to `window` words to either side. `centred`: the words around a word within its own
+    window are paired with it (CBOW); otherwise those in whose windows it is (skip-gram).
+    """
+    missing = -len(ids) % ROW
+    widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing))
+    ids, texts = np.pad(ids, (0, missing)), np.pad(texts, (0, missing), constant_values=-1)
+    rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
+    distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window))  # (S, E)
+    near, others = distances[None] * (distances > 0), _around(texts, window, -2)
+    for start in range(0, len(rows), GROUP):
+        part = slice(start, start + GROUP)
+        wide = widths.reshape(-1, ROW)[part, :, None] if centred else _around(widths, window, 0)[part, None, :]
+        pairs = (near <= wide) & (near > 0) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
+        yield Step(
+            ids=torch.from_numpy(rows[part]),
+            around=torch.from_numpy(around[part]),
+            pairs=torch.from_numpy(pairs.astype(np.float32)),
+        )
+
+
+def skip_gram(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: float) -> None:
+    """Add the gradients of a step to the tables: the input row of each word predicts the words that it is paired with.
+
+    `noise` (M,): noise words, each counting negative / M times for every pair but those that predict it. The loss of a
+    pair is -log s(u.v) - sum log s(-u.v') (Mikolov et al. 2013b, equation 4).
+    """
+    inputs, targets, others = vectors.inputs[step.ids], vectors.outputs[step.around], vectors.outputs[noise]
+    pull = torch.sigmoid_(-(inputs @ targets.transpose(1, 2))).mul_(step.pairs)  # (R, S, E)
+    same = (step.around[:, :, None] == noise).to(pull.dtype)  # (R, E, M)
+    drawn = (step.pairs.sum(2, keepdim=True) - step.pairs @ same).mul_(-negative / len(noise))
+    push = torch.sigmoid_(inputs @ others.T).mul_(drawn)  # (R, S, M)
+    width = inputs.shape[2]
+    change = torch.cat([(pull.transpose(1, 2) @ inputs).view(-1, width), _against(push, inputs)])
+    vectors.inputs.index_add_(0, step.ids.reshape(-1), (pull @ targets + push @ others).view(-1, width), alpha=rate)
+    vectors.outputs.index_add_(0, torch.cat([step.around.reshape(-1), noise]), change, alpha=rate)
+
+
+def cbow(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: float) -> None:
+    """Add the gradients of a step to the tables: the mean of the input rows around each word predicts the word.
+
+    As in word2vec's code and in gensim, each of these rows gets the whole error of the mean, not divided by their
+    number. `noise` as in `skip_gram`.
+    """
+    targets, others = vectors.outputs[step.ids], vectors.outputs[noise]
+    number = step.pairs.sum(2, keepdim=True)
+    means = (step.pairs @ vectors.inputs[step.around]).div_(number.clamp(min=1))  # (R, S, D)
+    predicted = (number > 0).to(means.dtype)
+    pull = torch.sigmoid_(-(means * targets).sum(2, keepdim=True)).mul_(predicted)  # (R, S, 1)
+    drawn = (step.ids[:, :, None] != noise).to(means.dtype).mul_(predicted * (-negative / len(noise)))
+    push = torch.sigmoid_(means @ others.T).mul_(drawn)  # (R, S, M)
+    width = means.shape[2]
+    error = step.pairs.transpose(1, 2) @ (pull * targets + push @ others)  # (R, E, D)
+    change = torch.cat([(pull * means).view(-1, width), _against(push, means)])
+    vectors.inputs.index_add_(0, step.around.reshape(-1), error.view(-1, width), alpha=rate)
+    vectors.outputs.index_add_(0, torch.cat([step.ids.reshape(-1), noise]), change, alpha=rate)
+
+
+def loss(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
+    """Return the sum of a step's losses and the number of predictions, as `cbow` (`centred`) or `skip_gram` has them."""
+    softplus = torch.nn.functional.softplus
+    if centred:
+        number = step.pairs.sum(2, keepdim=True)
+        sources = (step.pairs @ vectors.inputs[step.around]) / number.clamp(min=1)
+        weights = (number > 0).to(sources.dtype)
+        right = softplus(-(sources * vectors.outputs[step.ids]).sum(2, keepdim=True)).mul(weights).sum()
+    else:
+        sources = vectors.inputs[step.ids]
+        weights = step.pairs.sum(2, keepdim=True)
+        right = softplus(-(sources @ vectors.outputs[step.around].transpose(1, 2))).mul(step.pairs).sum()
+    wrong = softplus(sources @ vectors.outputs[noise].T).mul(weights).sum() * negative / len(noise)
+    return float(right + wrong), float(weights.sum())
+
+
+def _around(values: NDArray[np.integer], reach: int, fill: int) -> NDArray[np.integer]:
+    """Return values (n,) in rows of ROW, each with `reach` more on either side: (n / ROW, ROW + 2 reach)."""
+    padded = np.pad(values, reach, constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, ROW + 2 * reach)[::ROW].copy()
+
+
+def _against(push: Tensor, inputs: Tensor) -> Tensor:
+    """Return the gradients (M, D) of the noise words' rows."""
+    return push.reshape(-1, push.shape[2]).T @ inputs.reshape(-1, inputs.shape[2])
