@@ -88,7 +88,7 @@ def test_train_refuses_a_folder_that_goes_with_another_tokenizer(
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "words"])
 def test_train_another_kind(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], kind: str) -> None:
     out = tmp_path / "tok"
     words = ("tokenizer", "train", *files, "--out", str(out), "--kind", kind, "--vocabulary", "300")
@@ -97,7 +97,7 @@ def test_train_another_kind(tmp_path: Path, files: list[str], capsys: pytest.Cap
     tokenizer = read_any_tokenizer(out)
     assert f"{len(tokenizer)} pieces learnt from" in printed and tokenizer.fingerprint in printed
     assert run(*words) == 0 and (out / "tokenizer.json").read_bytes() == before
-    assert {"bpe": "Ġthe", "unigram": "▁"}[kind] in tokenizer.vocabulary
+    assert {"bpe": "Ġthe", "unigram": "▁", "words": "the"}[kind] in tokenizer.vocabulary
     assert run("tokenizer", "encode", str(out), "the lowest") == 0
     assert "lowest" not in capsys.readouterr().err
     assert run("tokenizer", "extend", str(out), *files, "--out", str(tmp_path / "more")) == 1

@@ -251,7 +251,7 @@ def test_chinese_words_need_wordpiece(vocabulary: Path, texts: Path, tmp_path: P
 
 
 def test_a_tokenizer_replaces_one_of_another_kind(texts: Path, tmp_path: Path) -> None:
-    for kind in ("wordpiece", "bpe", "unigram", "wordpiece"):
+    for kind in ("wordpiece", "bpe", "unigram", "words", "wordpiece"):
         made = osbert.train_tokenizer(texts, out=tmp_path / "vocabulary", kind=kind, vocabulary=300)
         assert read_any_tokenizer(tmp_path / "vocabulary") == made
         assert (tmp_path / "vocabulary" / "vocab.txt").exists() == (kind == "wordpiece")
@@ -259,9 +259,11 @@ def test_a_tokenizer_replaces_one_of_another_kind(texts: Path, tmp_path: Path) -
         assert theirs("bada kefe", add_special_tokens=False)["input_ids"] == made.encode("bada kefe").tolist()
 
 
-def test_alphabet_says_nothing_of_bytes(texts: Path, tmp_path: Path) -> None:
+def test_alphabet_says_nothing_of_bytes_and_words(texts: Path, tmp_path: Path) -> None:
     with refusal("options-exclude-each-other", "--alphabet"):
         osbert.train_tokenizer(texts, out=tmp_path / "vocabulary", kind="bpe", alphabet=50)
+    with refusal("options-exclude-each-other", "--alphabet"):
+        osbert.train_tokenizer(texts, out=tmp_path / "vocabulary", kind="words", alphabet=50)
     with refusal("invalid-value", 261):
         osbert.train_tokenizer(texts, out=tmp_path / "vocabulary", kind="bpe", vocabulary=261)
     assert not (tmp_path / "vocabulary").exists()

@@ -27,8 +27,9 @@ def train_tokenizer(
 ) -> AnyTokenizer:
     """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
 
-    `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe" or
-    "unigram"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else `osbert tokenizer train` takes.
+    `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe",
+    "unigram" or "words"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else
+    `osbert tokenizer train` takes.
     `watch` is called with each event (`watch=print` shows them).
     Raises osbert.errors.UserError for what cannot be read or is not a setting.
 

@@ -27,6 +27,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
 from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram
+from osbert.text.train_words import learn_words
 from osbert.text.wordpiece import WordPiece
 
 LENGTH = 512
@@ -39,7 +40,7 @@ LONGEST_PATH = 4096
 ALPHABET = 1000
 """Characters besides Chinese ones that a vocabulary has at most by default."""
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "bpe", "unigram", "words"]
 Texts: TypeAlias = str | Path | Iterable[str | Path]
 """Files and folders, or texts."""
 
@@ -67,30 +68,34 @@ class VocabularySettings(FileSettings):
 
     kind: Kind = "wordpiece"
     """wordpiece: BERT's. bpe: byte-level byte-pair encoding, as RoBERTa's and GPT-2's, in which any text can be
-    written. unigram: the likeliest pieces of each word, as ALBERT's and XLNet's."""
+    written. unigram: the likeliest pieces of each word, as ALBERT's and XLNet's. words: the most frequent words, as
+    word2vec's, GloVe's and ELMo's; all others are unknown."""
     vocabulary: int = 30522
     """Pieces to learn, the five special ones among them; with bpe also the 256 bytes."""
     lowercase: bool | None = None
     """Take capitals for small letters and strip accents, or keep both. By default bpe keeps them, the others do not."""
     alphabet: int = ALPHABET
-    """Most characters besides Chinese ones; words with rarer characters become [UNK]. Not with bpe."""
+    """Most characters besides Chinese ones; words with rarer characters become [UNK]. Not with bpe
+    or words."""
     minimum: int = 2
-    """Occurrences that a pair of pieces must have to become one piece, and a Chinese character to be one."""
+    """Occurrences that a pair of pieces must have to become one piece, and a Chinese character to be one. With words:
+    that a word must have."""
 
     def check(self) -> None:
         """Raise UserError for settings that do not go together."""
         check_settings(vocabulary=self.vocabulary, alphabet=self.alphabet, minimum=self.minimum)
         if self.kind == "bpe":
             check_bytes(self.vocabulary)
-            if self.alphabet != ALPHABET:
-                raise UserError(
-                    "Byte-level BPE is made of bytes, so --alphabet does nothing with --kind bpe. Leave it out.",
-                    code="options-exclude-each-other",
-                )
+        if self.kind in ("bpe", "words") and self.alphabet != ALPHABET:
+            raise UserError(
+                f"The pieces of --kind {self.kind} do not depend on --alphabet. Leave it out.",
+                code="options-exclude-each-other",
+            )
 
     def counter(self) -> WordCounter | ChunkCounter:
         """Return what counts that which pieces are learnt from."""
-        return WordCounter(lowercase=self.lowercase is not False) if self.kind == "wordpiece" else ChunkCounter()
+        cut = self.kind in ("wordpiece", "words")
+        return WordCounter(lowercase=self.lowercase is not False) if cut else ChunkCounter()
 
     def learn(self, words: Mapping[str, int]) -> AnyTokenizer:
         """Return the tokenizer with the pieces learnt from words and their counts."""
@@ -98,6 +103,8 @@ class VocabularySettings(FileSettings):
         if self.kind == "bpe":
             return learn_bpe(words, lowercase=self.lowercase is True, **sizes)
         lowercase = self.lowercase is not False
+        if self.kind == "words":
+            return learn_words(words, lowercase=lowercase, **sizes)
         if self.kind == "unigram":
             return learn_unigram(words, lowercase=lowercase, alphabet=self.alphabet, **sizes)
         return Tokenizer(learn(words, alphabet=self.alphabet, **sizes), lowercase=lowercase)
@@ -148,6 +155,7 @@ def train_tokenizer(
     if len(tokenizer) < settings.vocabulary:
         few = f"no further pair of pieces occurs {settings.minimum:,} times"
         few = "no further piece makes the text likelier" if settings.kind == "unigram" else few
+        few = f"no further word occurs {settings.minimum:,} times" if settings.kind == "words" else few
         watch(Notice(f"{settings.vocabulary:,} pieces were requested, but {few}."))
     _report(repairs, counter, watch)
     watch(Notice(f"fingerprint {tokenizer.fingerprint}"))

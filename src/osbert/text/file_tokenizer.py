@@ -1,7 +1,8 @@
 """FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not BERT's, by `tokenizers`.
 
-Byte-level BPE (GPT-2, RoBERTa), BPE with bytes for rare characters (Gemma, mmBERT), Unigram (XLM-R, ALBERT) and
-WordPiece with special pieces of its own (MPNet) come as such a file, which the library that wrote it reads.
+Byte-level BPE (GPT-2, RoBERTa), BPE with bytes for rare characters (Gemma, mmBERT), Unigram (XLM-R, ALBERT), closed
+vocabularies of words (word2vec, GloVe, ELMo) and WordPiece with special pieces of its own (MPNet) come as such a file,
+which the library that wrote it reads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class FileTokenizer:
         cannot read it, a special piece is missing, or a Form cannot express its sequences.
         """
         from tokenizers import Tokenizer as Library
-        from tokenizers.models import WordPiece
+        from tokenizers.models import WordLevel, WordPiece
 
         self.content = content
         self.specials = dict(specials)
@@ -61,7 +62,7 @@ class FileTokenizer:
             raise UserError(f"the tokenizers library cannot read it: {error}", code="unusable-tokenizer") from error
         self._library.no_padding()
         self._library.no_truncation()
-        self.spaced = not isinstance(self._library.model, WordPiece)
+        self.spaced = not isinstance(self._library.model, WordPiece | WordLevel)
         self.cjk = not self.spaced and getattr(self._library.normalizer, "handle_chinese_chars", False)
         ids = self._library.get_vocab(with_added_tokens=True)
         pieces = [""] * (max(ids.values(), default=-1) + 1)

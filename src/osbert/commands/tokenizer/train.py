@@ -1,4 +1,4 @@
-"""osbert tokenizer train: a WordPiece, byte-level BPE or Unigram vocabulary from text files."""
+"""osbert tokenizer train: a WordPiece, byte-level BPE, Unigram or word vocabulary from text files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def train(
     out: Path,
     settings: Annotated[VocabularySettings | None, Parameter(name="*")] = None,
 ) -> Result:
-    """Train a vocabulary on text files: WordPiece, byte-level BPE or Unigram.
+    """Train a vocabulary on text files: WordPiece, byte-level BPE, Unigram or whole words.
 
     Reads .txt, .jsonl, .json and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and
     folders of these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is

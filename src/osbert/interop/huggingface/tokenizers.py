@@ -42,7 +42,7 @@ END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
 SENTINEL = "<extra_id_0>"
 """The first of the pieces that stand for missing spans in T5's tokenizers."""
 
-KINDS = ("BPE", "Unigram")
+KINDS = ("BPE", "Unigram", "WordLevel")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
 """Settings that tell where a tokenizer or its code was: they are not written into other folders."""

@@ -1,0 +1,70 @@
+"""Texts -> a closed vocabulary of words: the most frequent ones are pieces, all others are the unknown piece.
+
+Words are those of BERT's basic tokenizer (normalize.py). word2vec, GloVe and ELMo learn from such vocabularies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from osbert.errors import UserError
+from osbert.text.file_tokenizer import NAMES, FileTokenizer
+from osbert.text.train import check_settings
+from osbert.text.train_file import BYTE_LEVEL
+
+
+def learn_words(
+    found: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = True, minimum: int = 2
+) -> FileTokenizer:
+    """Return a tokenizer of RoBERTa's special pieces and the most frequent words, by decreasing count.
+
+    Words that occur fewer than `minimum` times have no piece. Raises UserError if there are no words or no room.
+
+    >>> learnt = learn_words({"the": 5, "low": 2, "lower": 1}, vocabulary=100)
+    >>> learnt.vocabulary[5:], learnt.tokens(learnt.encode("The lower"))
+    (('the', 'low'), ['the', '<unk>'])
+    """
+    check_settings(vocabulary=vocabulary, alphabet=1, minimum=minimum)
+    if not found:
+        raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    words = [word for word, count in ranked if count >= minimum and not _broken(word)]
+    return word_tokenizer(words[: vocabulary - len(BYTE_LEVEL)], lowercase=lowercase)
+
+
+def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = False) -> FileTokenizer:
+    """Return the tokenizer whose pieces are RoBERTa's special ones, then these words in their order.
+
+    `lowercase` also strips accents. `spaces`: words are whatever stands between spaces, as it is; by default text is
+    cut as BERT's basic tokenizer does. Two equal words, or one that is a special piece, are the caller's mistake.
+    """
+    pieces = [*BYTE_LEVEL, *words]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": lowercase}
+    cls, sep = ([BYTE_LEVEL[place], place] for place in (0, 2))
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": index, "content": piece, **plain} for index, piece in enumerate(BYTE_LEVEL)],
+        "normalizer": None if spaces else {"type": "BertNormalizer", **normalizer},
+        "pre_tokenizer": {"type": "WhitespaceSplit" if spaces else "BertPreTokenizer"},
+        "post_processor": {
+            "type": "RobertaProcessing", "sep": sep, "cls": cls, "trim_offsets": True, "add_prefix_space": False,
+        },
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {piece: index for index, piece in enumerate(pieces)},
+            "unk_token": BYTE_LEVEL[3],
+        },
+    }  # fmt: skip
+    named = dict(zip(("cls", "pad", "sep", "unknown", "mask"), BYTE_LEVEL, strict=True))
+    written = json.dumps(content, ensure_ascii=False)
+    return FileTokenizer(written, specials={name: named[name] for name in NAMES})
+
+
+def _broken(word: str) -> bool:
+    """Return whether a word has half a surrogate pair, which no file can hold."""
+    return any("\ud800" <= character <= "\udfff" for character in word)
