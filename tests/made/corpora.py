@@ -10,9 +10,9 @@ from typing import Any
 
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.reading.documents import DocumentOptions
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -23,14 +23,14 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {**found, "corpus.json": json.dumps(manifest).encode()}
 
 
-def build_corpus(folder: Path, documents: Sequence[str], tokenizer: Tokenizer, **settings: Any) -> Path:
+def build_corpus(folder: Path, documents: Sequence[str], tokenizer: AnyTokenizer, **settings: Any) -> Path:
     """Return the folder of a corpus of documents without line breaks, in `folder` beside their text."""
     folder.mkdir(exist_ok=True)
     source = folder / "source.txt"
     source.write_text("\n".join(documents) + "\n", encoding="utf-8")
     asked = BuildSettings(reading=DocumentOptions(documents="line"), **settings)
     Build.prepare([source], tokenizer=tokenizer, folder=folder / "corpus", settings=asked).run()
-    write_tokenizer(tokenizer, folder / "corpus")
+    write_any_tokenizer(tokenizer, folder / "corpus")
     return folder / "corpus"
 
 

@@ -85,4 +85,6 @@ def fresh(backbone: Backbone, seed: int) -> Backbone:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made: Backbone = backbone.architecture.build()
+    for name, buffer in backbone.named_buffers():  # no weights, but what it reads by, such as how words are spelt
+        made.get_buffer(name).copy_(buffer)
     return made.eval().to(device)

@@ -21,6 +21,7 @@ from osbert.models.pooling import Pooling
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
 from osbert.models.sizes import Sizes as Sizes
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,9 @@ class Backbone(nn.Module):
     def share_tables(self, owner: Self) -> None:
         """Use the embedding tables of `owner`, for whose settings `Sizes.narrowed` gave this one's, as its own."""
         raise NotImplementedError
+
+    def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:
+        """Take from a tokenizer how the pieces are spelt, for families that read characters; others need nothing."""
 
     def initialise(self) -> None:
         """Draw all weights afresh, from torch's global generator."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from osbert.models.architecture import Architecture
+from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.pair_architecture import PairArchitecture
 from osbert.models.sizes import DEFAULT_FAMILY, Sizes
 
 
 def settings_of(family: str | None) -> type[Sizes]:
     """Return the settings of a family, of the default one for None. Raises UserError when there is none."""
-    light: dict[str, type[Sizes]] = {one.family: one for one in (Architecture, PairArchitecture)}
+    light: dict[str, type[Sizes]] = {one.family: one for one in (Architecture, BilmArchitecture, PairArchitecture)}
     if (name := family or DEFAULT_FAMILY) in light:
         return light[name]
     from osbert.models.contract import find_family  # loads torch, as the family's file does

@@ -56,6 +56,8 @@ class Sizes:
 
     scaled_pieces: bool = False
     """Whether heads that predict pieces divide the states by the root of the width (T5)."""
+    separate_directions: bool = False
+    """Whether the first half of a state depends on no later token, and the second half on no earlier one (ELMo)."""
 
     @property
     def has_decoder(self) -> bool:

@@ -166,7 +166,8 @@ def _backbone_state(
 ) -> tuple[dict[str, Tensor], list[TensorRow]]:
     """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
-    shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
+    own = backbone.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
     state: dict[str, Tensor] = {}
     rows: list[TensorRow] = []
     family = of_architecture(backbone.architecture)
@@ -175,28 +176,31 @@ def _backbone_state(
         if theirs[0].startswith("pooler.") and theirs[0] not in tensors:
             rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
-        misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
+        real = own[ours].is_floating_point()
+        misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape, real=real))}
         for name, misfit in misfits.items():
             problems.add(misfit.replace(name, family.spelled(name) if family else name, 1), code="damaged-file")
         if not misfits:
             rows += [_loaded(name, tensors[name]) for name in theirs]
-            state[ours] = torch.cat([tensors[name].float() for name in theirs])
+            state[ours] = torch.cat([tensors[name].to(own[ours].dtype) for name in theirs])
     problems.stop_if_any()
     return state, rows
 
 
-def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> str:
-    """Return what keeps a tensor from being used, or "" when it fits."""
+def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...], *, real: bool = True) -> str:
+    """Return what keeps a tensor of `real` numbers, or of integers, from being used, or "" when it fits."""
     if name not in tensors:
         return f"{name} {shape} is missing."
     tensor = tensors[name]
     if tuple(tensor.shape) != shape:
         return f"{name} has shape {tuple(tensor.shape)}, wanted is {shape}."
-    return "" if tensor.is_floating_point() else f"{name} holds {tensor.dtype}, not real numbers."
+    if tensor.is_floating_point() == real:
+        return ""
+    return f"{name} holds {tensor.dtype}, not {'real numbers' if real else 'integers'}."
 
 
 def _loaded(name: str, tensor: Tensor) -> TensorRow:
-    remark = "" if tensor.dtype == torch.float32 else f"{tensor.dtype} made float32"
+    remark = "" if tensor.dtype == torch.float32 or not tensor.is_floating_point() else f"{tensor.dtype} made float32"
     return TensorRow(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 

@@ -79,6 +79,7 @@ def read_model(
     if from_scratch:
         with seeded(seed):
             backbone = sizes.build()
+        backbone.read_vocabulary(tokenizer)
     else:
         # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
         for number, add in enumerate((add_recurrent, add_adapters), start=2):
@@ -87,8 +88,7 @@ def read_model(
         backbone.load_state_dict(own.state_dict(), assign=True)
     language = None
     for head in learner.heads.values():
-        with seeded(seed + 5):
-            # It shares the embeddings of this backbone, not those of `own`.
+        with seeded(seed + 5):  # it shares the embeddings of this backbone, not those of `own`
             language = MaskedLanguageHead(backbone, target=LeftToRight().name)
         language.load_state_dict(head.state_dict())
     return StartingModel(

@@ -33,6 +33,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
     else:
         with seeded(settings.training.seed):
             backbone = settings.model.build()
+            backbone.read_vocabulary(plan.tokenizer)
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
         learner = Learner(backbone, heads)
         fresh = [*heads, *learner.companions]

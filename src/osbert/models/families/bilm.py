@@ -1,0 +1,88 @@
+"""The bidirectional language model: characters of words, then LSTM layers from both sides. The family of ELMo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from osbert.data.batch import Batch
+from osbert.models.bilm_architecture import BilmArchitecture
+from osbert.models.contract import Backbone, States, StepSize, matrix_weights
+from osbert.models.recurrent.characters import CharacterEncoder
+from osbert.models.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps
+from osbert.models.recurrent.spelling import spellings
+from osbert.text.file_tokenizer import AnyTokenizer
+
+
+class Bilm(Backbone):
+    """Batch -> States (Peters et al. 2018, section 3). A state is what both directions say of a word, side by side.
+
+    The lowest layer has the word's own vector twice. Each sequence starts from states of 0, so that a text's states do
+    not depend on the texts before it, as bilm-tf's do.
+    """
+
+    settings = BilmArchitecture
+    architecture: BilmArchitecture
+
+    def __init__(self, architecture: BilmArchitecture) -> None:
+        """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
+        super().__init__()
+        self.architecture = architecture
+        self.words = CharacterEncoder(architecture)
+        self.blocks = nn.ModuleList(DirectionsLayer(architecture, residual=n > 0) for n in range(architecture.layers))
+
+    @property
+    def stack(self) -> Sequence[nn.Module]:
+        """Return the layers that read characters, then each LSTM layer, of both directions."""
+        return [self.words, *self.blocks]
+
+    @property
+    def embedding(self) -> None:
+        """Return None: vectors of words follow from their characters."""
+        return None
+
+    def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:
+        """Take the spelling of each piece from a tokenizer."""
+        spelling = spellings(tokenizer, self.architecture.spelling)
+        self.words.spelling = spelling.to(self.words.spelling.device)
+        self.architecture = self.architecture.changed(vocabulary=len(spelling))
+
+    def initialise(self) -> None:
+        """Draw all weights afresh."""
+        self.words.initialise()
+        for part in self.modules():
+            if isinstance(part, ProjectedLSTM):
+                part.initialise()
+
+    def forward(self, batch: Batch, read: Tensor | None = None) -> States:
+        """Return the last layer's states; the summary has read the whole text from both sides.
+
+        It is the first half of the last token's state and the second half of the first token's.
+        """
+        *_, hidden = self.layers(batch)
+        lasts = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+        side = self.architecture.side
+        summary = torch.cat([hidden[lasts, :side], hidden[batch.starts, side:]], 1)  # (B, D)
+        return States(hidden=hidden, summary=summary, pooled=summary)
+
+    def layers(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield layers + 1 states (N, D): the words' own vectors twice, then each layer's."""
+        steps = Steps.of(batch)
+        words = self.words(batch.ids)
+        hidden = torch.cat([words, words], 1)
+        yield hidden
+        for block in self.blocks:
+            hidden = block(hidden, steps)
+            yield hidden
+
+    def flops(self, size: StepSize) -> int:
+        """Return the FLOPs of one forward pass, as if no word stood twice among its tokens."""
+        sizes = self.architecture
+        words = min(size.tokens, sizes.vocabulary)
+        filters = sum(width * count for width, count in enumerate(sizes.counts, start=1))
+        characters = sizes.spelling * sizes.characters * filters
+        within = characters + matrix_weights(self.words.highways) + matrix_weights(self.words.projection)
+        return super().flops(size) + 2 * words * within

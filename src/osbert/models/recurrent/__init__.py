@@ -1,0 +1,1 @@
+"""The parts of recurrent backbones; no backbone itself."""

@@ -1,0 +1,69 @@
+"""Vectors of words from their characters: convolutions, highway layers and a projection (Kim et al. 2016; ELMo)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.bilm_architecture import CONVOLUTIONS, BilmArchitecture
+from osbert.models.fast.linear import Linear
+from osbert.models.recurrent.spelling import PADDING, ROWS, numerals
+
+
+class Highway(nn.Module):
+    """(U, F) -> (U, F): a gate mixes what comes in with a layer on it (Srivastava et al. 2015, equation 3)."""
+
+    def __init__(self, width: int) -> None:
+        """Make both layers."""
+        super().__init__()
+        self.transform = Linear(width, width)
+        self.carry = Linear(width, width)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return gate * relu(transform(values)) + (1 - gate) * values."""
+        return torch.lerp(values, self.transform(values).relu(), self.carry(values).sigmoid())
+
+
+class CharacterEncoder(nn.Module):
+    """Pieces (N,) -> vectors (N, D / 2), computed once for each distinct piece; they depend on the spelling alone."""
+
+    spelling: Tensor
+
+    def __init__(self, sizes: BilmArchitecture) -> None:
+        """Make the layers. `spelling` (V, longest) has no values until `spell` or `initialise`."""
+        super().__init__()
+        self.register_buffer("spelling", torch.empty(sizes.vocabulary, sizes.spelling, dtype=torch.int16))
+        self.rows = nn.Embedding(ROWS, sizes.characters)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(sizes.characters, count, width) for width, count in enumerate(sizes.counts, start=1)
+        )
+        self.highways = nn.Sequential(*(Highway(sizes.filters) for _ in range(sizes.highways)))
+        self.projection = Linear(sizes.filters, sizes.side)
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Draw all weights afresh, with bilm-tf's deviations; pieces are spelt by the numerals of their ids."""
+        self.spelling = numerals(*self.spelling.shape).to(self.spelling.device)
+        self.rows.weight.uniform_(-1, 1)
+        for part in self.modules():
+            if isinstance(part, nn.Conv1d):
+                part.weight.uniform_(-0.05, 0.05)
+            elif isinstance(part, Linear):
+                part.weight.normal_(0, 1 / math.sqrt(part.in_features))
+            if isinstance(part, nn.Conv1d | Linear) and part.bias is not None:
+                part.bias.zero_()
+        for part in self.modules():
+            if isinstance(part, Highway):
+                part.carry.bias.fill_(-2)  # so that a highway passes most of what it reads on
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the vectors (N, D / 2) of pieces (N,)."""
+        distinct, places = ids.unique(return_inverse=True)
+        spelling = self.spelling[distinct]  # (U, longest)
+        # Behind the longest word stands padding alone, of which every convolution need see one stretch only.
+        used = int((spelling != PADDING).sum(1).max()) + CONVOLUTIONS
+        letters = self.rows(spelling[:, :used].long()).transpose(1, 2)  # (U, characters, used)
+        found = [convolution(letters).amax(2) for convolution in self.convolutions]  # each (U, filters of a width)
+        return self.projection(self.highways(torch.cat(found, 1).relu()))[places]

@@ -1,0 +1,47 @@
+"""How the pieces of a vocabulary are spelt in bytes, as bilm-tf spells words for ELMo (Peters et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from osbert.text.file_tokenizer import AnyTokenizer
+
+SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(256, 261)
+"""The rows behind those of the 256 bytes, in bilm-tf's order."""
+ROWS = 261
+
+
+def spelt(content: Sequence[int], longest: int) -> list[int]:
+    """Return the bytes of a word between the marks of its start and its end, filled up to `longest`.
+
+    Bytes that do not fit are cut off.
+
+    >>> spelt("né".encode(), 7)
+    [258, 110, 195, 169, 259, 260, 260]
+    >>> spelt("longest".encode(), 5)
+    [258, 108, 111, 110, 259]
+    """
+    found = [WORD_BEGIN, *content[: longest - 2], WORD_END]
+    return found + [PADDING] * (longest - len(found))
+
+
+def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
+    """Return the spelling (V, longest) of each piece, int16.
+
+    The special pieces around a text are the marks of a sentence's start and end; other special pieces are spelt as the
+    vocabulary writes them.
+    """
+    words: list[Sequence[int]] = [piece.encode() for piece in tokenizer.vocabulary]
+    for index in tokenizer.form.after:
+        words[index] = [SENTENCE_END]
+    for index in tokenizer.form.before:
+        words[index] = [SENTENCE_BEGIN]
+    return torch.tensor([spelt(word, longest) for word in words], dtype=torch.int16)
+
+
+def numerals(count: int, longest: int) -> Tensor:
+    """Return spellings (count, longest) for pieces that are not known: the numerals of their ids."""
+    return torch.tensor([spelt(str(index).encode(), longest) for index in range(count)], dtype=torch.int16)

@@ -1,0 +1,67 @@
+"""Bidirectional language modelling: each word from those before it, and from those after it (ELMo, Peters 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.examples import Examples, Targets
+from osbert.data.noise import Noise
+from osbert.data.pack import Packer
+from osbert.objectives.contract import Answers, Objective
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head, Sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothWays(Objective):
+    """Every word is predicted twice: at the token before it, and at the token after it (section 3.1, equation 1).
+
+    The loss is the mean over both directions. Words without a token on both sides, such as the first one of a text
+    whose tokenizer puts nothing before it, are not predicted; nor are special pieces. The encoder must keep the
+    directions apart, as the family bilm does.
+    """
+
+    before_noise: ClassVar[bool] = True
+    answers: ClassVar[Answers] = "pieces"
+
+    unigram_start: bool = False
+    """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
+
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return the examples as they are, each word a label of the token before it and then of the token after it."""
+        inner = ~examples.special
+        inner[examples.starts] = inner[examples.starts + examples.lengths - 1] = False
+        words = np.flatnonzero(inner)
+        counts = 2 * np.diff(np.searchsorted(words, examples.starts), append=len(words))
+        index = (words[:, None] + np.array([-1, 1])).ravel()
+        targets = Targets(labels=examples.ids[words].repeat(2), counts=counts, index=index)
+        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield what would let a state see the word that it is to predict."""
+        if not architecture.separate_directions:
+            yield (
+                f"{self.name} predicts a word from each side, but states of model.family = {architecture.family} see "
+                'both. Set family = "bilm".'
+            )
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head. Raises ValueError if states see what they are to predict."""
+        from osbert.models.heads.directions import DirectionsHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return DirectionsHead(backbone, target=self.name)
+
+    def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
+        """Start the bias at the log unigram probabilities, if so set."""
+        from osbert.models.heads.predictions import begin_at_unigrams
+
+        if self.unigram_start:
+            begin_at_unigrams(head, counts)

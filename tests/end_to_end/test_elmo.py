@@ -1,0 +1,63 @@
+"""ELMo from text to tasks: whole words, both directions, killed and resumed, then vectors, tags and classes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import corpora
+import osbert
+from osbert.analysis.passes import fresh
+from osbert.interop.folder import open_folder
+from osbert.text.normalize import chunks
+from osbert.text.train_words import word_tokenizer
+from refusals import refusal
+from terminal import run
+
+SIZES = ("--model.width", "16", "--cells", "12", "--filters", "64", "--characters", "4")
+STEPS = ("--steps", "12", "--log-every", "3", "--checkpoint-every", "6", "--device", "cpu", "--precision", "fp32")
+SMALL = (*SIZES, *STEPS, "--model.dropout", "0.1", "--batch", "16", "--micro-tokens", "300", "--data.length", "24")
+
+
+@pytest.fixture(scope="module")
+def word_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    documents = corpora.invented()
+    words = sorted({word for text in documents for word in text.replace(".", " .").split()})
+    return corpora.build_corpus(tmp_path_factory.mktemp("words"), documents, word_tokenizer(words, lowercase=False))
+
+
+@pytest.fixture(scope="module")
+def elmo(word_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("encoders") / "elmo"
+    assert run("pretrain", "elmo-small", *SMALL, "--corpus", word_corpus, "--out", out) == 0
+    return out
+
+
+def test_it_learns_and_is_written_with_its_spelling_and_both_directions(elmo: Path) -> None:
+    lines = [json.loads(line) for line in (elmo / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["both_ways.loss"] for line in lines if "both_ways.loss" in line]
+    assert losses[-1] < losses[0] and any("held_out.both_ways.loss" in line for line in lines)
+    assert json.loads((elmo / "config.json").read_text())["model_type"] == "osbert"
+    opened = open_folder(elmo)
+    assert [*opened.heads] == ["both_ways"]
+    vocabulary = opened.tokenizer.vocabulary
+    spelling = opened.backbone.words.spelling[10].tolist()
+    assert bytes(spelling[1 : spelling.index(259)]).decode() == vocabulary[10]
+
+
+def test_killed_halfway_it_ends_in_the_same_bits(elmo: Path, word_corpus: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    shutil.copytree(elmo, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-12")
+    for name in ("model.safetensors", "config.json", "held_out.npz", "report.html"):
+        (cut / name).unlink()
+    facts = json.loads((cut / "run.json").read_text())
+    facts.pop("finished")
+    (cut / "run.json").write_text(json.dumps(facts))
+    assert run("pretrain", "elmo-small", *SMALL, "--corpus", word_corpus, "--out", cut) == 0
+    assert (elmo / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
