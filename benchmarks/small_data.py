@@ -44,7 +44,7 @@ from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import Prediction, Record, Task, load
 
-SETS = {name: CASES[name] for name in ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17")}
+SETS = {name: CASES[name] for name in ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17", "conll2003")}
 SETS["chnsenticorp"] = Case(
     task="classify", folder="chnsenticorp", settings=("--text", "column 1", "--label", "column 2")
 )
@@ -53,9 +53,9 @@ TRAINER = (
     *("--optimizer.epsilon", "1e-8"),
 )
 UNLIKE = {
-    "logistic": ("storycloze", "wnut17"),
-    "few-shot=linear": ("storycloze", "wnut17"),
-    "few-shot=contrastive": ("storycloze", "wnut17", "stsb"),
+    "logistic": ("storycloze", "wnut17", "conll2003"),
+    "few-shot=linear": ("storycloze", "wnut17", "conll2003"),
+    "few-shot=contrastive": ("storycloze", "wnut17", "conll2003", "stsb"),
 }
 """The sets that a side is not for: those without a vector, or a class, for each row."""
 

@@ -86,6 +86,15 @@ def test_entities_are_read_back_from_the_file_they_are_written_to(
         assert spans == expected
 
 
+def test_json_lines_keep_the_line_ends_of_their_input(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b"text\r\ngood\r\n")
+    assert b"\r" not in predicted(classifier, tmp_path / "in.csv", "of-csv.jsonl").read_bytes()
+    for record in ({"text": "good"}, RECORDS["doccano"]):
+        (tmp_path / "in.jsonl").write_bytes(2 * (json.dumps(record).encode() + b"\r\n"))
+        lines = predicted(classifier, tmp_path / "in.jsonl", "out.jsonl").read_bytes().split(b"\r\n")
+        assert len(lines) == 3 and b"\n" not in b"".join(lines) and json.loads(lines[1])["text"] == record["text"]
+
+
 def test_a_document_of_brat_gets_its_ann_file(tagger: Path, tmp_path: Path) -> None:
     (tmp_path / "doc.txt").write_text(TEXT)
     (tmp_path / "doc.ann").write_text("")

@@ -29,8 +29,8 @@ def search(
     which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
     has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
     `osbert search` takes; trust and verify are as for `load`. `watch` is called with a SearchProgress
-    (osbert.runs.search) after each block. Raises osbert.errors.UserError for another model than the file's, vectors of
-    another width, and vectors that are not finite.
+    (osbert.runs.search) after each block. Raises osbert.errors.UserError for another model than the file's, for
+    queries that are no texts, vectors of another width, and vectors that are not finite.
 
     >>> vectors = osbert.embed("encoder", "more.csv", out="vectors.npy")
     >>> (found,) = osbert.search("vectors.npy", "a good play", top=2)
@@ -40,6 +40,7 @@ def search(
     import numpy as np
 
     from osbert import recipe
+    from osbert.inference.text_windows import samples
     from osbert.interop.hub import locate
     from osbert.runs.search import SearchRequest
     from osbert.runs.search import search as run
@@ -54,8 +55,7 @@ def search(
     )
     if isinstance(queries, np.ndarray):
         return run(request, queries, watch=watch)
-    texts = [queries] if isinstance(queries, str) else queries
-    return run(request, [(text,) if isinstance(text, str) else tuple(text) for text in texts], watch=watch)
+    return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
 
 
 def find_duplicates(

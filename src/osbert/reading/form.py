@@ -162,7 +162,7 @@ def find_format(path: Path, reading: TableReading) -> Format:
         )
     suffix = plain_suffix(path)
     if suffix in (".jsonl", ".ndjson", ".json") or (suffix not in SUFFIXES and lines[0].lstrip().startswith("{")):
-        return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines))
+        return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines), newline=_line_end(lines))
     if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
         return Format(kind="lines", encoding=encoding, columns=("text",))
     return _delimited(path, lines, reading, encoding)
@@ -305,8 +305,12 @@ def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding
         header=header,
         hint=bool(hint),
         surplus=reading.surplus,
-        newline="\r\n" if lines[0].endswith("\r\n") else "\n",
+        newline=_line_end(lines),
     )
+
+
+def _line_end(lines: Sequence[str]) -> str:
+    return "\r\n" if lines[0].endswith("\r\n") else "\n"
 
 
 def without_hint(lines: Iterator[str]) -> Iterator[str]:

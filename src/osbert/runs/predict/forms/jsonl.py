@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, as_json, free_names
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 
 
 class JsonLines(RowForm):
-    """An object a line."""
+    """An object a line, with the line ends of the input if that is JSON lines too."""
 
     endings = ("ndjson", "json")
+
+    def __init__(self, layout: RowLayout) -> None:
+        """Take the line ends from the input."""
+        super().__init__(layout)
+        table = layout.inputs.table
+        self.newline = table.format.newline if table and table.format.kind == "jsonl" else "\n"
 
     def row(self, said: PredictedRow) -> str:
         """Return one row as an object."""
         fields = self.layout.options.fields(said.prediction, said.withheld)
         own = said.row.source or said.row.values
         names = free_names(list(fields), {*self.layout.inputs.columns, *own})
-        return as_json({**own, **dict(zip(names, fields.values()))}) + "\n"
+        return as_json({**own, **dict(zip(names, fields.values()))}) + self.newline

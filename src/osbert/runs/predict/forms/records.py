@@ -29,6 +29,7 @@ class JsonRecords(RowForm):
         options = layout.options
         self.complete = bool(self.form and self.form.complete) and not (options.top_k or options.probabilities)
         self.is_array = holds_array(table)
+        self.newline = table.format.newline if table else "\n"
 
     @classmethod
     def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
@@ -49,7 +50,7 @@ class JsonRecords(RowForm):
             fields = {"abstained": said.withheld} if "abstained" in fields else {}
         names = free_names(list(fields), {*self.layout.inputs.columns, *own})  # a row need not have all of a record
         text = as_json({**(filled or own), **dict(zip(names, fields.values()))})
-        return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}\n"
+        return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
 
     def end(self, rows: int) -> str:
         """Return the end of an array."""
