@@ -42,7 +42,8 @@ def demo(
     source
         Folders to take docstrings from, one folder inside them a library, instead of the installed ones.
     """
-    from osbert.runs.demo.chain import DemoPlan, run_demo
+    from osbert.runs.demo.chain import run_demo
+    from osbert.runs.demo.stages import DemoPlan
     from osbert.training.interruption import sigterm_as_exit
 
     plan = DemoPlan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)
