@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.output import Result, for_people
-from osbert.commands.printing import print_events
+from osbert.console.output import Result, for_people
+from osbert.console.printing import print_events
 from osbert.lock import claim
 
 
