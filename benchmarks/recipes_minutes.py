@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from osbert.commands.recipe_options import recipe_and_settings
+from osbert.console.recipe_options import recipe_and_settings
 from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss

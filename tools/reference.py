@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import osbert
 from osbert import cli, components, recipe
-from osbert.commands.recipe_options import schemas_shown
+from osbert.console.recipe_options import schemas_shown
 from osbert.options import FIRST
 from osbert.runs.finetune.plan import schemas as task_schemas
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import osbert
-from osbert.commands.output import OPTIONS, Output, watching
+from osbert.console.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
 from osbert.peers import option_meant

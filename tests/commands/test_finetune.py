@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from clock import CLOCK
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.training_consoles import ProgressLine
+from osbert.console.training_consoles import ProgressLine
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer

@@ -14,7 +14,7 @@ import pytest
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.training_consoles import ProgressLine
+from osbert.console.training_consoles import ProgressLine
 from osbert.evaluation.score import collapsed
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load

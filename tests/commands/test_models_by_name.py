@@ -13,7 +13,7 @@ import pytest
 import corpora
 import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
-from osbert.commands.opening_options import served
+from osbert.console.opening_options import served
 from osbert.interop.hub import default_out
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.runs.reproduce.children import ChildCommands

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import terminal
-from osbert.commands import file_consoles
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
+from osbert.console import file_consoles
 from osbert.lock import claim
 from osbert.runs.embed import run as embed_run
 from osbert.runs.explain import ExplanationProgress

@@ -18,7 +18,7 @@ import torch
 
 import corpora
 from osbert import cli, recipe
-from osbert.commands.recipe_options import recipe_and_settings
+from osbert.console.recipe_options import recipe_and_settings
 from osbert.corpus.shards import Corpus
 from osbert.interop.folder import open_folder
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer

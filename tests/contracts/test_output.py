@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from osbert import cli
-from osbert.commands.output import OPTIONS
+from osbert.console.output import OPTIONS
 from terminal import run
 from tiny_runs import TASKS, write_run
 

@@ -27,7 +27,7 @@ ROOMS = [
         "corpus",
     ),
     *("data", "models", "objectives", "tasks", "training", "evaluation", "reports", "analysis", "interop"),
-    *("inference", "runs", "api", "sklearn", "server", "commands", "cli", "__main__"),
+    *("inference", "runs", "api", "sklearn", "server", "console", "commands", "cli", "__main__"),
 ]
 FREE = {"commands", "cli", "__main__"}  # commands are where the rooms meet; cli.py names them
 UPWARD = {("osbert.models.padded", "osbert.load")}

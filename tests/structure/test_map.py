@@ -14,7 +14,7 @@ import cyclopts
 import pytest
 
 from osbert import cli
-from osbert.commands.output import OPTIONS
+from osbert.console.output import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]

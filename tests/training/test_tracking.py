@@ -9,9 +9,9 @@ import math
 import pytest
 from rich.console import Console
 
-from osbert.commands import training_consoles
-from osbert.commands.printing import say
-from osbert.commands.training_consoles import ProgressLine
+from osbert.console import training_consoles
+from osbert.console.printing import say
+from osbert.console.training_consoles import ProgressLine
 from osbert.data.step import Cursor
 from osbert.training.progress import Mean, Progress
 from osbert.training.tracking import Metrics, duration, read_lines, summary

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result
-from osbert.commands.printing import say
-from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result
+from osbert.console.printing import say
+from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.output import Result, for_people
-from osbert.commands.printing import print_events
+from osbert.console.output import Result, for_people
+from osbert.console.printing import print_events
 from osbert.lock import claim
 
 
@@ -42,7 +42,8 @@ def demo(
     source
         Folders to take docstrings from, one folder inside them a library, instead of the installed ones.
     """
-    from osbert.runs.demo.chain import DemoPlan, run_demo
+    from osbert.runs.demo.chain import run_demo
+    from osbert.runs.demo.stages import DemoPlan
     from osbert.training.interruption import sigterm_as_exit
 
     plan = DemoPlan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
-from osbert.commands.training_consoles import TrainingConsole
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
+from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
 from osbert.options import given, takes_settings
 from osbert.runs.distil.settings import DistilOptions

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_consoles import showing_progress
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.file_consoles import showing_progress
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import one_line

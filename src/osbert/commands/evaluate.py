@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
-from osbert.commands.printing import print_notices
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
+from osbert.console.printing import print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import LabelledOptions
 

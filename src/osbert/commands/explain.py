@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.analysis.settings import AttributionOptions
-from osbert.commands.file_consoles import showing_progress
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.file_consoles import showing_progress
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileOptions

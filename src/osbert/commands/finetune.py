@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.evaluation.glue import SETS
 from osbert.interop.opening import CAREFUL
@@ -86,7 +86,7 @@ def finetune(
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> Result:
     """Fine-tune a run, or one for each set of GLUE, and print its events; a signal ends it after a checkpoint."""
-    from osbert.commands.training_consoles import TrainingConsole
+    from osbert.console.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
     from osbert.runs.study.glue import finetune_glue
     from osbert.training.interruption import Interruption, StopRequest

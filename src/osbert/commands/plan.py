@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result, watching
-from osbert.commands.printing import say
-from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result, watching
+from osbert.console.printing import say
+from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 from osbert.runs.contract import Notice

@@ -12,10 +12,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_consoles import showing_progress
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result, row_stream, rows_as_json
-from osbert.commands.printing import print_notices
+from osbert.console.file_consoles import showing_progress
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result, row_stream, rows_as_json
+from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, report_remarks

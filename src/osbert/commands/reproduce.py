@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result, watching
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result, watching
 from osbert.files import read_json
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim

@@ -9,9 +9,9 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 from cyclopts import Parameter
 
 from osbert.analysis.scoring import ScoringOptions
-from osbert.commands.file_consoles import showing_progress
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result, row_stream
+from osbert.console.file_consoles import showing_progress
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result, row_stream
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import EmbeddedOptions

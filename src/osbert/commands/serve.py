@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions, served
-from osbert.commands.output import Result
-from osbert.commands.printing import print_notices
+from osbert.console.opening_options import OpeningOptions, served
+from osbert.console.output import Result
+from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.server.limits import ServerLimits

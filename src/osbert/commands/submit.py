@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result
-from osbert.commands.printing import print_events
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result
+from osbert.console.printing import print_events
 from osbert.interop.opening import CAREFUL
 
 

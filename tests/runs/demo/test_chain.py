@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.runs.demo.chain import SENTENCES, DemoPlan, DemoRecord, Stage, prepare, run, stages
+from osbert.runs.demo.chain import DemoRecord, prepare, run
 from osbert.runs.demo.docstrings import DocstringText, collect, docstrings, running_text
+from osbert.runs.demo.stages import SENTENCES, DemoPlan, Stage, stages
 from osbert.runs.demo.task import MASK, make_task, masked, split, telling_names, write_table
 from refusals import refusal
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import one_line
 

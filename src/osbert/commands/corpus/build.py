@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_consoles import CorpusConsole
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result, for_people
+from osbert.console.file_consoles import CorpusConsole
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from osbert.commands.output import Result
-from osbert.commands.printing import say
-from osbert.commands.recipe_options import schemas
+from osbert.console.output import Result
+from osbert.console.printing import say
+from osbert.console.recipe_options import schemas
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import counted, open_console

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_consoles import VocabularyConsole
-from osbert.commands.opening_options import OpeningOptions
-from osbert.commands.output import Result
+from osbert.console.file_consoles import VocabularyConsole
+from osbert.console.opening_options import OpeningOptions
+from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import ExtensionSettings

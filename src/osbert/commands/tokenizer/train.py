@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_consoles import VocabularyConsole
-from osbert.commands.output import Result
+from osbert.console.file_consoles import VocabularyConsole
+from osbert.console.output import Result
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import VocabularySettings
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TextIO
 
-from osbert.commands.output import watching
+from osbert.console.output import watching
 from osbert.runs.contract import Notice, Watch
 from osbert.terminal import one_line
 

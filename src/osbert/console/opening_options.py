@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.commands.output import watching
-from osbert.commands.printing import print_notices
+from osbert.console.output import watching
+from osbert.console.printing import print_notices
 from osbert.interop.hub import DownloadProgress, is_name, locate
 from osbert.interop.opening import Opening
 from osbert.runs.contract import Notice

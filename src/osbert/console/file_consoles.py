@@ -21,8 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from osbert.commands.output import watching
-from osbert.commands.printing import EventConsole, print_notices, say
+from osbert.console.output import watching
+from osbert.console.printing import EventConsole, print_notices, say
 from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress
