@@ -112,7 +112,7 @@ class Multilabel(WeightedTask):
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
     separator: str = ""
-    """The separator between labels in a cell: detected (; or | or a comma) if not given; none if each cell is one label.
+    """The separator between labels in a cell: detected (; or | or a comma) if not given; none if each cell holds one.
     Lists (JSON) need none."""
     label_columns: tuple[str, ...] = ()
     """Columns named like the labels, 1 if a row has the label, else 0; detected if all columns but the text are of that
