@@ -98,7 +98,7 @@ class Build:
         begin: Callable[[], None] = lambda: None,
         encode: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """Build what is missing and return the report; `watch` is told of progress.
+        """Build what is missing and return the report; `watch` receives the progress.
 
         `begin` is called once no other build can be at work in the folder, before the first text is read; not at all
         when the corpus is finished. `encode` does the reading and encoding in another way, and ends with `take`. Raises
@@ -234,7 +234,7 @@ class Build:
         self.state.save(self.folder)
 
     def _finish(self, watch: Watcher, began: float) -> dict[str, Any]:
-        """Settle duplicates, drop them if asked to, and write counts and manifest."""
+        """Decide which documents are duplicates, drop them if so set, and write counts and manifest."""
         self._verify()
         entries = self.state.shards
         watch(BuildProgress(phase="duplicates", done=0, total=2))

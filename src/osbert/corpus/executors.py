@@ -93,7 +93,7 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Steps that `tasks` tasks run, each on its share, once all of the stage before have finished."""
+    """Steps that `tasks` tasks run, each on its part of the data, once all of the previous stage have finished."""
 
     name: str
     steps: list[Any]
@@ -275,7 +275,7 @@ def _told(receiving: Connection) -> str:
 
 
 def _task(executor: Any, ranks: Sequence[int], sending: Connection) -> None:
-    """Run tasks in a process of their own, which ends with its parent; what goes wrong is told by the parent."""
+    """Run tasks in a process of their own, which ends with its parent; the parent reports the errors."""
     end_with_parent()
     log = Path(executor.logging_dir.path) / f"task-{ranks[0]:05d}.err"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,9 @@ from typing import Literal
 Language = Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
 
 SAMPLE = 20_000
-"""Characters from the beginning of a text that its language is told by."""
+"""Characters at the beginning of a text from which its language is detected."""
 LEAST = 0.08
-"""Share of a language's small words among the words, below which a text is of no language that is known."""
+"""Least fraction of a language's small words among the words of a text; below it the language is unknown."""
 
 FEWEST_WORDS, MOST_WORDS = 50, 100_000
 SHORTEST, LONGEST = 3.0, 10.0
@@ -57,17 +57,17 @@ class Filters:
     quality: bool = False
     """Leave out documents that show signs of being no running text: menus, tables, lists of words."""
     near_duplicates: bool = False
-    """Leave out documents that nearly repeat an earlier one, found by MinHash over runs of five words."""
+    """Leave out near duplicates of earlier documents, detected by MinHash over runs of five words."""
 
     def reason(self, text: str) -> str:
-        """Return the name of the filter that leaves a document out, as far as it can be told from it alone; else ""."""
+        """Return the name of the filter that rejects a document, of those that need no other document; else ""."""
         if self.language and language_of(text) != self.language:
             return "language"
         return "quality" if self.quality and not reads_well(text) else ""
 
 
 def language_of(text: str) -> str:
-    """Return the code of the language of a text; "" when it is none of those known, or cannot be told."""
+    """Return the code of the language of a text; "" if it is unknown."""
     sample = text[:SAMPLE]
     words = _WORD.findall(sample.lower())
     letters = sum(map(len, words))

@@ -12,7 +12,7 @@ from osbert.reading.inputs import Repairs
 from osbert.text.file_tokenizer import AnyTokenizer
 
 UNKNOWN_LIMIT = 0.05
-"""Share of [UNK] among the words above which the vocabulary hardly fits the text."""
+"""Fraction of words with [UNK] above which the vocabulary hardly fits the text."""
 
 
 def make_report(

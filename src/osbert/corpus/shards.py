@@ -122,7 +122,7 @@ class Corpus:
 
     @property
     def unigram_entropy(self) -> float:
-        """Return the entropy of a piece drawn from the corpus, in nats: the loss of a model that sees no context."""
+        """Return the unigram entropy of the corpus in nats: the loss of the best model that sees no context."""
         shares = self.counts[self.counts > 0] / self.counts.sum()
         return float(-(shares * np.log(shares)).sum())
 

@@ -1,4 +1,4 @@
-"""Where a build stands: what it was asked for, the shards it has finished, and the place in the input after them."""
+"""The state of a build: its settings, the finished shards, and the position in the input after them."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str)
 def refuse_other(
     folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], *, inputs_read: int | None = None
 ) -> None:
-    """Raise UserError with the difference when a folder's corpus was asked for in another way.
+    """Raise UserError with the difference if a folder's corpus was begun with other settings.
 
-    `inputs_read`: inputs that a build has begun; those after them may be others, mended ones for example. None: all.
+    `inputs_read`: inputs that a build has begun; those after them may have changed. None: all.
     What strict reading has accepted, "replace" reads in the same way, so going on with it is allowed.
     """
     settings = dict(new["settings"])

@@ -50,7 +50,7 @@ class ReadStep:
     folder: Path
 
     def __call__(self, data: Texts | None, rank: int = 0, world_size: int = 1) -> Texts:
-        """Yield the documents of task `rank`, and at last note what was mended."""
+        """Yield the documents of task `rank`, and at last record the corrections."""
         from datatrove.data import Document
 
         repairs = Repairs()

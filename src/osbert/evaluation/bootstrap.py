@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from osbert.evaluation.compare import CONFIDENCE
 
 RESAMPLES, LEAST = 1000, 200
-"""Samples that are drawn, and fewer ones for a quick look at figures that are computed anew for each."""
+"""Number of bootstrap samples; the smaller one is for figures that are expensive to compute."""
 BLOCK = 2**20
-"""Most row numbers that are drawn at a time."""
+"""Most row indices that are sampled at a time."""
 
 Statistic = Callable[[NDArray[np.intp]], Sequence[float]]
 """Some figures of a sample, which is given by the numbers of its rows (n,)."""
 
 
 def samples(rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0) -> Iterator[NDArray[np.intp]]:
-    """Yield blocks (b, drawn) of `count` samples of row numbers, drawn with replacement: as many as there are, or m."""
+    """Yield blocks (b, m) of `count` samples of row indices with replacement; m is `drawn`, by default all rows."""
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn = drawn or rows
     size = max(1, BLOCK // drawn)
@@ -32,7 +32,7 @@ def samples(rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0)
 def bootstrap(
     statistic: Statistic, rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Return the figures (R, K) of a statistic on R = `count` samples of `rows` rows, or of `drawn` of them."""
+    """Return the figures (R, K) of a statistic on R = `count` samples of `drawn` rows, by default of all `rows`."""
     blocks = samples(rows, count=count, drawn=drawn, seed=seed)
     return np.array([statistic(sample) for block in blocks for sample in block], np.float64)
 

@@ -1,6 +1,6 @@
 """What held-out loss to expect of a size, a time and a text: a rough guide, fitted to a few short runs.
 
-As a share of the unigram entropy (the loss of guessing without context, which a corpus tells before any training),
+As a fraction of the unigram entropy (the loss of guessing without context, known from the corpus alone),
 the masked-LM loss is taken to be FLOOR + ((SIZE / weights)^STEEP + TEXT / tokens)^POWER: the form of Kaplan et al. 2020
 (Scaling Laws for Neural Language Models, equation 1.5) on a floor. A small model learns as fast as a large one at
 first, and then stays behind. Repeated text counts for less and less, as Muennighoff et al. 2023 measured
@@ -17,7 +17,7 @@ SIZE, TEXT = 0.0368e6, 0.0864e6
 """The constants: SIZE in weights of the blocks' matrices, TEXT in tokens.
 
 Fitted by least squares to MEASURED and to the published end of the line: BERT BASE, at most 131G tokens (a million
-steps of 256 sequences of 512), at 1.38 nats (Devlin et al. 2019, Table 6: perplexity 3.99), taken as a share of 0.21.
+steps of 256 sequences of 512), at 1.38 nats (Devlin et al. 2019, Table 6: perplexity 3.99), a fraction of 0.21.
 """
 MEASURED = (
     (0.394e6, 0.481e6, 0.830),
@@ -29,7 +29,7 @@ MEASURED = (
 )
 """Runs of the recipe cpu on film reviews and on documentation, as (weights, tokens, loss over unigram entropy)."""
 UNCERTAIN, FAR = 0.03, 0.02
-"""Share by which those runs lie off the line at most, and how much more for each factor of ten beyond them."""
+"""Largest relative error of the line on those runs, and its increase for each factor of ten beyond them."""
 WORTH = 15.4
 """Epochs after the first in which repeating a text is worth 63% of new text (R* of Muennighoff et al.)."""
 AS_NEW, USELESS = 4, 40
@@ -65,7 +65,7 @@ def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigra
 
 
 def worth_as_new(tokens: float, corpus_tokens: float) -> float:
-    """Return how many new tokens would teach as much as `tokens` drawn from a corpus of `corpus_tokens`."""
+    """Return how many new tokens would teach as much as `tokens` from a corpus of `corpus_tokens`."""
     if tokens <= corpus_tokens:
         return tokens
     repeats = tokens / corpus_tokens - 1

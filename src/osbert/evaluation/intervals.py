@@ -47,7 +47,7 @@ def score_intervals(
 ) -> dict[str, ScoreInterval]:
     """Return the intervals of a task's metrics by name, but of single classes: what other such rows might have given.
 
-    The rows are drawn anew with replacement; the bounds are percentiles of the scores. Where only m of n rows are
+    The rows are resampled with replacement; the bounds are percentiles of the scores. Where only m of n rows are
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
     bootstrap, Bickel et al. 1997). Draws that a metric is not defined for are left out, and metrics that are defined
     for none; there are no intervals where the rows do not stand for themselves (`Task.by_rows`).

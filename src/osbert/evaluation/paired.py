@@ -54,7 +54,7 @@ def score_difference(
 ) -> ScoreDifference:
     """Return the difference of two models' scores, from their scores on the same R samples of rows, (R,) each.
 
-    The p-value is twice the smaller share of samples on either side of 0, ties counted to both (Koehn 2004). Samples on
+    The p-value is twice the smaller fraction of samples on one side of 0, ties counted to both (Koehn 2004). Samples on
     which a score is NaN do not count; without any the p-value is 1.
     """
     differences = (first - second)[~np.isnan(first - second)]

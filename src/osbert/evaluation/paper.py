@@ -1,4 +1,4 @@
-"""Published figures of the BERT paper (Devlin et al. 2019), to stand beside one's own. Shares are in per cent."""
+"""Published figures of the BERT paper (Devlin et al. 2019), to compare with. Fractions are in per cent."""
 
 from __future__ import annotations
 

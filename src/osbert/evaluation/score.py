@@ -23,7 +23,7 @@ Encoded = tuple[Record, Sequence[Example]]
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What a model said of some records, and how good that was."""
+    """The predictions of a model for some records, and their scores."""
 
     metrics: dict[str, float]
     predictions: list[Prediction]

@@ -1,4 +1,4 @@
-"""How much arithmetic a training step is, exactly, and how much a processor can do at best: the share of its peak."""
+"""The arithmetic of a training step, exactly, and the peak of a processor: model FLOP utilisation."""
 
 from __future__ import annotations
 

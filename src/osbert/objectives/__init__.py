@@ -1,4 +1,4 @@
-"""What a model is trained on: the contract, and one objective a file; the file's name is the objective's name."""
+"""Pretraining objectives: the contract, and one objective in each file, which gives it its name."""
 
 from osbert.objectives.contract import Objective
 

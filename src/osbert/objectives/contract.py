@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
 
 Answers = Literal["pieces", "pair", "rare", "others"]
-"""What labels are: pieces of the vocabulary; one of two answers for a pair of texts; whether each token is one of few;
-or something else."""
+"""The kind of labels: pieces of the vocabulary; a binary label for a pair of texts; a rare positive label for each
+token; or something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,61 +39,68 @@ class Objective:
     pairs: ClassVar[bool] = False
     """Whether its examples are pairs of texts."""
     fewest_documents: ClassVar[int] = 1
-    """How many documents `examples` needs at a time, parts of one source counting once; the loader sees to it, or says
-    before any work that it cannot."""
+    """Fewest documents that `examples` needs at a time; parts of one source count once. The loader guarantees it, or
+    raises an error before the run begins."""
     whole: ClassVar[bool] = False
-    """Whether its loss compares all sequences of a step, which is then one pass whatever data.micro_tokens says."""
+    """Whether its loss compares all sequences of a step (in-batch negatives). The step is then one pass, and
+    data.micro_tokens has no effect."""
     before_noise: ClassVar[bool] = False
-    """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
+    """Whether `corrupt` needs the original text. Such an objective is named before those that change the text."""
 
     lookahead: ClassVar[int] = 0
     """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
 
     title: ClassVar[str] = ""
-    """What the sentences of a report call it; "" for its name."""
+    """Its name in the sentences of a report; "" for `name`."""
     answers: ClassVar[Answers] = "others"
-    """What its labels are: by it a report compares its figures with those of a guess."""
+    """The kind of its labels, which decides the baseline that a report compares its figures with."""
     companions: ClassVar[Mapping[str, Answers]] = {}
-    """The models that its head trains beside the encoder, which have targets of their own by these names, with what
-    their labels are."""
+    """The models that its head trains beside the encoder, by the names of their targets, and the kind of their
+    labels."""
     alone: ClassVar[bool] = False
-    """Whether no other objective may give the text noise."""
+    """Whether it must be the only objective that corrupts the text."""
 
     weight: float = 1.0
     """Factor of its mean loss in the sum over objectives that a step minimises."""
 
     def losses(self) -> dict[str, Answers]:
-        """Return the names of its head's losses, those of its companions first, with what their labels are."""
+        """Return the kind of labels of each loss of its head, by name, those of its companions first."""
         return {**self.companions, self.name: self.answers}
 
     @property
     def name(self) -> str:
-        """The name of the objective's file, under which its targets and its head stand."""
+        """The name of the objective's file, which is also the name of its targets and of its head."""
         return type(self).__module__.rpartition(".")[2]
 
     def __init_subclass__(cls) -> None:
-        """Refuse a `corrupt` that the loader, which asks for `corrupt_all`, would pass over."""
+        """Refuse a subclass whose `corrupt` would never run, because the loader calls an inherited `corrupt_all`."""
         if "corrupt" in vars(cls) and "corrupt_all" not in vars(cls) and cls.corrupt_all is not Objective.corrupt_all:
             raise TypeError(f"{cls.__name__}: the class it builds on corrupts many examples at once; write corrupt_all")
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
     ) -> Iterable[Example] | None:
-        """Return the examples of some documents, as Sequences or one by one; None when any layout will do."""
+        """Return the examples of some documents, as Sequences or one by one; None if any layout will do."""
         return None
 
     def room(self, length: int, specials: int) -> int:
-        """Return how many tokens of text, `specials` among them, become a sequence of `length`; usually as many."""
+        """Return how many tokens of text, `specials` included, fill a sequence of `length`; by default `length`.
+
+        Objectives that shorten the text, such as T5's spans, need more text than the sequence is long.
+        """
         return length
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the example with this objective's noise and labels, drawn anew each epoch."""
+        """Return the example with this objective's noise and labels, sampled anew each epoch."""
         if type(self).corrupt_all is Objective.corrupt_all:
             return example
         return self.corrupt_all(Examples.of([example]), packer, Noise.drawn(rng, 1))[0]
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return many examples with this objective's noise and labels; each is a function of its own noise alone."""
+        """Return many examples with this objective's noise and labels.
+
+        An example depends on its own noise alone, so it is the same in a batch of any size and in any process.
+        """
         if type(self).corrupt is Objective.corrupt:
             return examples
         return Examples.of(
@@ -101,33 +108,33 @@ class Objective:
         )
 
     def at(self, done: float) -> Objective:
-        """Return the objective as it is after a share `done` (0 to 1) of the run's steps; usually itself."""
+        """Return the objective with the settings that hold after the fraction `done` (0 to 1) of the run's steps."""
         return self
 
     def course(self) -> str:
-        """Return in words how it changes in the course of a run; "" where it does not."""
+        """Describe how its settings change in the course of a run; "" if they do not."""
         return ""
 
     @classmethod
     def corrupts(cls) -> bool:
-        """Return whether it gives examples noise or labels, one by one or many at a time."""
+        """Return whether it changes or labels examples at all."""
         return cls.corrupt is not Objective.corrupt or cls.corrupt_all is not Objective.corrupt_all
 
     @classmethod
     def lays_out(cls) -> bool:
-        """Return whether it lays out sequences of its own, for which settings such as data.cross_documents are none."""
+        """Return whether it lays out its own sequences. Settings such as data.cross_documents then have no effect."""
         return cls.examples is not Objective.examples
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
+        """Yield a message for each reason why a model cannot be trained with this objective, and what to do."""
         yield from ()
 
     def in_words(self, labels: NDArray[Any]) -> str:
-        """Return the labels of one sequence as a reader of the corpus sees them."""
+        """Return the labels of one sequence as text, for `osbert corpus show`."""
         return ", ".join(map(str, labels.tolist()))
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield a name, the rate over some corrupted examples, and the one that is set; usually nothing."""
+        """Yield (name, measured rate, rate in the settings) for some corrupted examples."""
         yield from ()
 
     def head(self, backbone: Backbone) -> Head:
@@ -135,28 +142,28 @@ class Objective:
         raise NotImplementedError
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Set what a new head can know from the corpus's unigram counts (V,) before the first step; else nothing.
+        """Initialise a new head from the corpus's unigram counts (V,), such as the bias of a vocabulary head.
 
-        Of a head with companions these are what is new and can know it.
+        If the head has companions, they are initialised instead.
         """
         return
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritingObjective(Objective):
-    """An objective whose examples have a source, and labels that a decoder writes from it (data/written.py)."""
+    """An objective of encoder-decoders: examples have a source, and the decoder learns to write the target from it."""
 
     answers: ClassVar[Answers] = "pieces"
     alone: ClassVar[bool] = True
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield that there must be a decoder."""
+        """Yield a message if the model has no decoder."""
         if not architecture.has_decoder:
             family = architecture.family
             yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the language-model head on the decoder. Raises ValueError where there is none."""
+        """Return the language-model head on the decoder. Raises ValueError if the model has no decoder."""
         from osbert.models.heads.predictions import MaskedLanguageHead
 
         if objections := list(self.objections(backbone.architecture)):

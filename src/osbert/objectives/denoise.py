@@ -1,4 +1,4 @@
-"""Denoising: a decoder writes a whole text, of which the encoder reads a noisy form (BART, Lewis et al. 2020)."""
+"""Denoising: the encoder reads a corrupted text and the decoder writes the original (BART, Lewis et al. 2020)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISES = ("infilling", "masking", "deletion", "permutation", "rotation")
 
 
 class Fate(IntEnum):
-    """What becomes of words."""
+    """What happens to a word, or to the words of a span."""
 
     KEPT = 0
     MASKED = 1
@@ -37,54 +37,54 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Denoise(WritingObjective):
-    """The source is a text with the five noises of section 2.2, and the decoder writes the text as it was.
+    """Corrupts the source by the five noises of section 2.2; the target is the original text.
 
-    First sentences change places; then words are infilled, masked or deleted, none of them twice; last, a text may be
-    rotated. Special pieces stay what they are. The usual settings are those of the published models (section 5:
-    30% infilled, and all sentences permuted).
+    Order: sentences are permuted; then words are infilled, masked or deleted, each word at most once; then the text
+    may be rotated. Special pieces are never changed. The defaults are those of the published models (section 5: 30%
+    infilled, all sentences permuted).
     """
 
     title: ClassVar[str] = "denoising"
 
     infilling: float = 0.3
-    """Share of a text's words that spans cover; one mask stands for each span, however long it is."""
+    """Fraction of the words that spans cover. One mask replaces each span, whatever its length."""
     span: float = 3.0
-    """Mean number of words in such a span, which has a Poisson distribution: for a span of none a mask is put in."""
+    """Mean length of a span in words (Poisson distribution). For a span of length 0 a mask is inserted."""
     masking: float = 0.0
-    """Share of a text's words each piece of which is masked."""
+    """Fraction of the words whose pieces are all masked."""
     deletion: float = 0.0
-    """Share of a text's words that are left out."""
+    """Fraction of the words that are deleted."""
     permutation: float = 1.0
-    """Share of a text's sentences that change places."""
+    """Fraction of the sentences that change places."""
     rotation: float = 0.0
-    """Share of the texts that begin at a random piece and end with what was before it."""
+    """Fraction of the texts that are rotated to begin at a random piece."""
     random: float = 0.0
-    """Share of the masks in whose place a random piece stands."""
+    """Fraction of the masks that are replaced by a random piece."""
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none, more noise than there are words, and spans of nothing."""
+        """Raise ValueError for fractions out of range, noises that exceed all words, and a mean span below 1."""
         for name in (*NOISES, "random"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
         if self.infilling + self.masking + self.deletion > 1 + 1e-9:
             raise ValueError(
-                "infilling, masking and deletion are shares of the same words, at most 1 together, not "
+                "infilling, masking and deletion are fractions of the same words, with a sum of at most 1, not "
                 f"{self.infilling} + {self.masking} + {self.deletion}"
             )
         if not 1 <= self.span < math.inf:
             raise ValueError(f"span is the mean number of words in a span, at least 1, not {self.span}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return full spans of the documents, with the places where their sentences start."""
+        """Return full spans of the documents, with the positions at which sentences start."""
         return replace(packer.spans(documents, rng), with_sentences=True)
 
     @classmethod
     def lays_out(cls) -> bool:
-        """Return False: its sequences are those of every objective without some of its own."""
+        """Return False: apart from the sentence starts these are the sequences of any objective."""
         return False
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the noisy text as the source, and the text as what is to be written."""
+        """Return an example whose source is the corrupted text and whose target is the original."""
         form = packer.form
         first, last = len(form.before), len(example) - len(form.after)
         starts = np.zeros(last - first, np.bool_) if example.sentences is None else example.sentences[first:last]
@@ -107,20 +107,21 @@ class Denoise(WritingObjective):
     def _infilled(
         self, text: Example, places: Places, packer: Packer, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], Booleans]:
-        """Return the pieces (n,) at some places of a text, infilled, masked and deleted, and which are special (n,)."""
+        """Corrupt the pieces at `places` of a text; return their ids (n,) and which of them are special (n,)."""
         ids, special = text.ids[places].astype(np.int64), text.special[places]
         firsts, ends = word_bounds(text.words[places], special)
         fates, sizes = self.fates(len(firsts), rng)
-        before = begins(sizes)  # the word at which each begins
+        before = begins(sizes)  # index of the word at which each fate begins
         pieces = ranges(firsts, ends - firsts)
         fate = np.repeat(np.repeat(fates, sizes), ends - firsts)
         hidden, gone = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         hidden[pieces[fate == Fate.MASKED]] = True
         gone[pieces[fate >= Fate.DELETED]] = True
+        # The first piece of a span becomes its mask; the other pieces are gone. A span of no words inserts a mask.
         heads = firsts[before[(fates == Fate.INFILLED) & (sizes > 0)]]
         hidden[heads], gone[heads] = True, False
         added = np.append(firsts, len(ids))[before[(fates == Fate.INFILLED) & (sizes == 0)]]
-        room = packer.room(1) - int((~gone).sum())  # masks without a word may be more than the words that are gone
+        room = packer.room(1) - int((~gone).sum())  # inserted masks may outnumber the deleted pieces
         added = added[: max(room, 0)]
         hidden, gone, special = (
             np.insert(one, added, new) for one, new in ((hidden, True), (gone, False), (special, False))
@@ -131,11 +132,10 @@ class Denoise(WritingObjective):
         return ids[~gone], special[~gone]
 
     def fates(self, words: int, rng: np.random.Generator) -> tuple[Places, Places]:
-        """Return what becomes of so many words, from the first to the last: fates (K,), and how many each is for (K,).
+        """Return the fates (K,) of `words` words from left to right, and the number of words of each (K,).
 
-        Spans are as many as the share of infilling asks for, and anything may stand anywhere: every order of what is
-        kept, masked, deleted and infilled is as likely as any other. In the authors' code spans may overlap, so that
-        they cover less than was asked for.
+        Every order of kept, masked, deleted and infilled runs is equally likely, and spans cover exactly the fraction
+        that is set. In the authors' code spans may overlap, so that they cover less.
         """
         masked = math.ceil(words * self.masking)
         deleted = min(math.ceil(words * self.deletion), words - masked)
@@ -147,19 +147,19 @@ class Denoise(WritingObjective):
         return fates[order], sizes[order]
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield that there must be a decoder, and that it must read texts, too.
+        """Yield a message if the model has no decoder, or if the decoder is not meant to read texts.
 
-        By that it is known, wherever the model writes, that its texts begin with the pieces that stand before a text.
+        model.reading = "both" also records that the texts which the decoder writes begin with [CLS] or the like.
         """
         yield from super().objections(architecture)
         if architecture.has_decoder and getattr(architecture, "reading", "both") != "both":
             yield (
-                f"{self.name} teaches the decoder texts in the form in which they are read, and model.reading = "
-                'encoder says that it reads none. Set model.reading = "both" and model.summary = "last".'
+                f"{self.name} trains the decoder on texts in the form in which they are read, but model.reading = "
+                'encoder excludes that. Set model.reading = "both" and model.summary = "last".'
             )
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield how long the sources are beside the texts."""
+        """Yield the length of the sources relative to the targets."""
         read = sum(len(example.source or ()) for example in examples)
         rate = read / max(sum(map(len, examples)), 1)
         told = ", ".join(f"{name} {getattr(self, name):.0%}" for name in NOISES if getattr(self, name))
@@ -167,9 +167,9 @@ class Denoise(WritingObjective):
 
 
 def permuted(starts: Booleans, share: float, rng: np.random.Generator) -> Places:
-    """Return where the tokens (n,) stand that follow one another once a share of the sentences has changed places.
+    """Return the order (n,) of tokens after a fraction of the sentences has been permuted among themselves.
 
-    `starts` (n,): where sentences start; the first token starts one anyway.
+    starts: whether a sentence starts at each token (n,); the first token always starts one.
 
     >>> starts = np.array([True, False, True, False, False])
     >>> permuted(starts, 1.0, np.random.default_rng(2)).tolist()
@@ -183,7 +183,7 @@ def permuted(starts: Booleans, share: float, rng: np.random.Generator) -> Places
 
 
 def span_lengths(total: int, mean: float, rng: np.random.Generator) -> Places:
-    """Return lengths from a Poisson distribution whose sum is `total`: as many as reach it, the last one trimmed.
+    """Return lengths from a Poisson distribution with the sum `total`; the last one is trimmed to fit.
 
     >>> span_lengths(9, 3.0, np.random.default_rng(0)).tolist()
     [2, 0, 7]

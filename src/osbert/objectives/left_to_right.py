@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftToRight(Objective):
-    """Every piece is predicted at the token before it, the first one at [CLS]; no text is corrupted.
+    """Predicts every piece at the token before it, the first one at [CLS]; the text is not corrupted.
 
-    Where the tokenizer's form has nothing before a text, its first piece is not predicted.
-
-    [SEP] is seen but not asked for, so the loss is of the same pieces as a masked language model's. The encoder must
-    look left only (model.direction), which it then does in fine-tuning too.
+    If the tokenizer puts no special piece before a text, its first piece is not predicted. [SEP] is read but not
+    predicted, so the loss covers the same pieces as that of a masked language model. The model must be causal
+    (model.direction = "left_to_right") and stays so in fine-tuning.
     """
 
     before_noise: ClassVar[bool] = True
@@ -36,7 +35,7 @@ class LeftToRight(Objective):
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return the examples as they are, with the next piece as the label of every token that a piece follows."""
+        """Return the examples unchanged, with the next piece as the label of every token that a piece follows."""
         followed = ~examples.special[1:]
         followed[examples.starts[1:] - 1] = False  # the next token is another example's
         index = np.flatnonzero(followed)
@@ -47,8 +46,8 @@ class LeftToRight(Objective):
     def every_next(self, examples: Examples) -> Examples:
         """Return the examples with the next piece as the label of every token but the last, specials included.
 
-        The auxiliary loss of fine-tuning (GPT, Radford et al. 2018, equation 5): the labels of a sequence weigh 1
-        together, so that its mean is that over the sequences of the means over their tokens.
+        For the auxiliary loss of fine-tuning (GPT, Radford et al. 2018, equation 5). The weights of a sequence's
+        labels sum to 1: the loss is the mean over sequences of the mean over their tokens.
         """
         last = examples.starts + examples.lengths - 1
         index = np.delete(np.arange(len(examples.ids)), last)
@@ -58,24 +57,24 @@ class LeftToRight(Objective):
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield what would let a token see the piece that it is to predict."""
+        """Yield a message if the model would let a token see the piece that it has to predict."""
         if architecture.direction != "left_to_right":
             yield (
-                f'{self.name} predicts the next piece, which model.direction = "{architecture.direction}" lets every '
-                'token see. Set model.direction = "left_to_right".'
+                f'{self.name} predicts the next piece, but with model.direction = "{architecture.direction}" every '
+                'token sees it. Set model.direction = "left_to_right".'
             )
         elif not architecture.causal:
             yield (
-                f"{self.name} predicts the next piece, which recurrent layers read backwards. Set model.recurrent = 0; "
-                "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
+                f"{self.name} predicts the next piece, but recurrent layers read backwards. Set model.recurrent = 0; "
+                "they can be added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
         if self.unigram_start and not architecture.piece_transform:
-            yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
+            yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the language-model head, its output embeddings tied to the backbone's.
+        """Return the language-model head. Its output embeddings are those of the backbone (tied).
 
-        Raises ValueError when the backbone sees what is to be predicted.
+        Raises ValueError if the backbone would see the pieces that it has to predict.
         """
         from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -84,7 +83,7 @@ class LeftToRight(Objective):
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Start the bias at the log unigram probabilities, if so set."""
+        """Initialise the bias with the log unigram probabilities if `unigram_start` is set."""
         from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:

@@ -27,27 +27,30 @@ NGRAMS = (0.4, 0.3, 0.2, 0.1)
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguage(Objective):
-    """Chooses positions, never specials; of those a share becomes [MASK], a share a random piece, the rest stays."""
+    """Chooses positions (never special tokens). Some of them show [MASK], some a random piece, the others stay.
+
+    Devlin et al. 2019, section 3.1: 15% of the tokens are chosen; of these 80%, 10% and 10%.
+    """
 
     answers: ClassVar[Answers] = "pieces"
 
     rate: float = 0.15
-    """Share of a sequence's tokens that is predicted."""
+    """Fraction of a sequence's tokens that is predicted."""
     later_rates: tuple[float, ...] = ()
-    """Rates that take the place of `rate` in the course of the run, one after the other (mmBERT: 0.15 and 0.05 after
-    0.3). Held-out text is always masked at `rate`, so that its losses can be compared."""
+    """Rates that replace `rate` in the course of the run, one after the other (mmBERT: 0.15 and 0.05 after 0.3).
+    Held-out text is always masked at `rate`, so that its losses can be compared."""
     later_from: tuple[float, ...] = ()
-    """The share of the run's steps after which each of `later_rates` begins, ascending."""
+    """The fraction of the run's steps at which each of `later_rates` begins, ascending."""
     mask: float = 0.8
-    """Share of the chosen positions that shows [MASK]."""
+    """Fraction of the chosen positions that shows [MASK]."""
     random: float = 0.1
-    """Share of the chosen positions that shows a random piece; what mask and random leave shows the piece itself."""
+    """Fraction of the chosen positions that shows a random piece. The others show the piece itself."""
     limit: int = 0
     """Most predictions in a sequence, 0 for no limit (google-research/bert: 20 at length 128, 80 at 512)."""
     unit: Literal["pieces", "words", "ngrams"] = "pieces"
-    """What is chosen: single pieces, whole words (whole-word masking), or runs of words (n-gram masking)."""
+    """The unit that is masked: single pieces, whole words (whole-word masking), or runs of words (n-gram masking)."""
     ngrams: tuple[float, ...] = NGRAMS
-    """With unit = "ngrams": how often a run is of 1 word, of 2 words, and so on; the shares sum to 1."""
+    """With unit = "ngrams": the probabilities of runs of 1 word, of 2 words, and so on; their sum is 1."""
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
 
@@ -57,30 +60,34 @@ class MaskedLanguage(Objective):
         return self.name
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Raise ValueError for fractions out of range and for settings that contradict each other."""
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate is a share between 0 and 1, not {self.rate}")
+            raise ValueError(f"rate is a fraction between 0 and 1, not {self.rate}")
         if not all(0 < rate <= 1 for rate in self.later_rates):
-            raise ValueError(f"later_rates are shares between 0 and 1, not {list(self.later_rates)}")
+            raise ValueError(f"later_rates are fractions between 0 and 1, not {list(self.later_rates)}")
         if len(self.later_rates) != len(self.later_from):
             raise ValueError(
-                f"later_from says after which share of the steps each of later_rates begins: {len(self.later_rates)} "
-                f"rates need as many, not {len(self.later_from)}"
+                f"later_from needs one value for each of later_rates, the fraction of the steps at which it begins: "
+                f"{len(self.later_rates)}, not {len(self.later_from)}"
             )
         ascending = [0.0, *self.later_from, 1.0]
         if not all(before < after for before, after in itertools.pairwise(ascending)):
-            raise ValueError(f"later_from are ascending shares between 0 and 1, not {list(self.later_from)}")
+            raise ValueError(f"later_from are ascending fractions between 0 and 1, not {list(self.later_from)}")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
-            raise ValueError(f"mask and random are shares whose sum is at most 1, not {self.mask} and {self.random}")
+            raise ValueError(f"mask and random are fractions, at most 1 together, not {self.mask} and {self.random}")
         if self.limit < 0:
             raise ValueError(f"limit must be 0 (none) or more, not {self.limit}")
         if not self.ngrams or min(self.ngrams) < 0 or abs(sum(self.ngrams) - 1) > 1e-6:
-            raise ValueError(f"ngrams are shares whose sum is 1, not {list(self.ngrams)}")
+            raise ValueError(f"ngrams are probabilities with a sum of 1, not {list(self.ngrams)}")
         if self.unit != "ngrams" and self.ngrams != NGRAMS:
             raise ValueError(f'ngrams do nothing with unit = "{self.unit}": leave them out, or set unit = "ngrams"')
 
     def at(self, done: float) -> MaskedLanguage:
-        """Return the objective with the rate that holds after a share `done` of the run's steps."""
+        """Return the objective with the rate that holds after the fraction `done` of the run's steps.
+
+        >>> MaskedLanguage(rate=0.3, later_rates=(0.15,), later_from=(0.6,)).at(0.7).rate
+        0.15
+        """
         if not self.later_from:
             return self
         rates = (self.rate, *self.later_rates)
@@ -88,13 +95,14 @@ class MaskedLanguage(Objective):
         return replace(self, rate=rate, later_rates=(), later_from=())
 
     def course(self) -> str:
-        """Return the rates and when they change: "mlm.rate: 0.3, 0.15 after 0.6 of the steps"."""
+        """Describe the rates and when they change: "mlm.rate: 0.3, 0.15 after 0.6 of the steps"."""
         later = zip(self.later_rates, self.later_from, strict=True)
         parts = [f"{self.rate:.3g}", *(f"{rate:.3g} after {begin:.3g} of the steps" for rate, begin in later)]
         return f"{self.name}.rate: {', '.join(parts)}; on held-out text {self.rate:.3g}" if self.later_rates else ""
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return examples with chosen positions corrupted; the targets' labels are the pieces that stood there."""
+        """Return examples with the chosen positions corrupted; the labels are the original pieces."""
+        # Two streams of noise: a change of mask or random then leaves the chosen positions as they were.
         index, counts = self._choose(examples, noise.stream(0))
         labels = examples.ids[index]
         shown = mixed(
@@ -105,7 +113,7 @@ class MaskedLanguage(Objective):
         return examples.changed(ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index))
 
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
-        """Return the positions to predict (M,) and how many each example has; each then draws what it shows."""
+        """Return the positions to predict (M,) in the flat batch, and their number for each example (B,)."""
         counts = self._quotas(examples)
         if self.unit == "pieces":
             return choose(examples, counts, noise)
@@ -113,22 +121,22 @@ class MaskedLanguage(Objective):
         return choose_words(examples, counts, noise, shares=shares)
 
     def _quotas(self, examples: Examples) -> Places:
-        """Return how many positions of each example to choose (B,)."""
+        """Return the number of positions to choose in each example (B,)."""
         return quotas(examples.lengths, rate=self.rate, limit=self.limit)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield why the first bias cannot be set, where the head has none."""
+        """Yield a message if unigram_start is set and the head has no bias."""
         if self.unigram_start and not architecture.piece_transform:
-            yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
+            yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the masked-language head, its output embeddings tied to the backbone's."""
+        """Return the masked-language head. Its output embeddings are those of the backbone (tied)."""
         from osbert.models.heads.predictions import MaskedLanguageHead
 
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Start the bias at the log unigram probabilities, if so set."""
+        """Initialise the bias with the log unigram probabilities if `unigram_start` is set."""
         from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:

@@ -37,22 +37,22 @@ class NextSentence(Objective):
     answers: ClassVar[Literal["pair"]] = "pair"
 
     random: float = 0.5
-    """Share of second texts that come from a random other document."""
+    """Fraction of second texts that come from a random other document."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Raise ValueError for a fraction out of range."""
         if not 0 <= self.random <= 1:
-            raise ValueError(f"random is a share between 0 and 1, not {self.random}")
+            raise ValueError(f"random is a fraction between 0 and 1, not {self.random}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return pairs that walk through each document in turn.
 
-        Sentences are gathered up to the length aimed at and parted at a random sentence into A and B; when B is drawn
-        from another document, the sentences it displaced are put back and start the next pair. A sentence of more than
-        half a sequence counts as several, so that a full gathering can always be parted.
+        Sentences are collected up to the target length and split at a random sentence into A and B. If B comes from
+        another document, the sentences that it replaced start the next pair. A sentence longer than half a sequence
+        counts as several, so that there is always a place to split.
 
-        Where google-research/bert fills every random B up to the length aimed at, ours is about as long as the text it
-        displaces: else a short pair at a document's end gives away that B follows.
+        google-research/bert fills every random B up to the target length. Ours is about as long as the text that it
+        replaces: otherwise a short pair at the end of a document would reveal that B follows.
         """
         if sources(documents) < self.fewest_documents:
             raise ValueError("pairs need two documents with text, of two sources")
@@ -62,7 +62,7 @@ class NextSentence(Objective):
         bounds = sentences.bounds
         starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
         partners = Elsewhere(sentences).partners(firsts[~follows], rng)
-        # As long as the text that is displaced; where there is none, as what is left of the aim.
+        # As long as the text that is replaced; if there is none, as long as the rest of the target length.
         missing = np.where(ends > parted, ends - parted, aims[firsts] - (parted - starts))[~follows]
         second, second_end = parted.copy(), ends.copy()
         second[~follows] = bounds[partners]
@@ -75,22 +75,25 @@ class NextSentence(Objective):
         return "B is from elsewhere" if labels[0] == ELSEWHERE else "B follows A"
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the share of second texts that come from elsewhere."""
+        """Yield the fraction of second texts that come from elsewhere."""
         elsewhere = np.mean([example.targets[self.name].labels[0] == ELSEWHERE for example in examples])
         yield "second texts from elsewhere", f"{elsewhere:.2%}", f"{self.random:.2%}"
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer on the pooled state, two scores a sequence."""
+        """Return a linear layer on the pooled state: two logits for each sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, target=self.name, form="nsp")
 
 
 def _walk(middles: Places, lasts: Places, wanted: Booleans) -> tuple[Places, Booleans]:
-    """Return the sentences at which pairs begin and whether B follows, given what each of s sentences has drawn.
+    """Return the sentences at which pairs begin, and whether B follows A in each.
 
-    A pair that follows uses up all its sentences; one with a B from elsewhere, only those of A. A lone sentence (a last
-    one, or one past a short aim) is no true pair: one more is owed later.
+    middles, lasts: for each of s sentences where a pair that begins there is split and where it ends (s,). wanted: the
+    label that was sampled for it. A pair with a true B uses all its sentences; one with a random B only those of A.
+
+    A lone sentence (the last of a document, or one longer than the target) cannot have a true B. Its label becomes
+    random, and a later random pair becomes a true one in return, so that the fraction of both stays as it was set.
     """
     alone = middles == lasts
     following = np.where(wanted, lasts, middles).tolist()

@@ -1,4 +1,4 @@
-"""Replaced-token detection: tell a small generator's pieces from those of the text ("ELECTRA", Clark et al. 2020)."""
+"""Replaced-token detection: which tokens were replaced by a small generator ("ELECTRA", Clark et al. 2020)?"""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens(MaskedLanguage):
-    """A generator, a narrow masked language model, fills masks; the encoder says of each token if it is the text's.
+    """A generator, a narrow masked language model, fills masks; the encoder classifies each token as original or not.
 
-    Both train at once (section 2): the loss is the generator's and `weight` times the encoder's, each the mean over its
-    own tokens. The two share the tables of pieces, positions and segments and nothing else.
+    Both train together (section 2): the loss is that of the generator plus `weight` times that of the encoder, each the
+    mean over its own tokens. Both have the same embeddings of pieces, positions and segments, and nothing else in
+    common.
     """
 
     title: ClassVar[str] = "replaced tokens"
@@ -34,31 +35,30 @@ class ReplacedTokens(MaskedLanguage):
     alone: ClassVar[bool] = True
 
     weight: float = 50.0
-    """Factor of the encoder's mean loss in the sum with the generator's that a step minimises."""
+    """Factor of the encoder's mean loss in the sum with that of the generator (lambda in section 2)."""
     mask: float = 0.85
-    """Share of the chosen positions that shows [MASK] to the generator; all of them get a piece of it."""
+    """Fraction of the chosen positions that shows [MASK] to the generator. It fills all chosen positions."""
     random: float = 0.0
-    """Share of the chosen positions that shows the generator a random piece; what mask and random leave shows the piece
-    itself."""
+    """Fraction of the chosen positions that shows the generator a random piece. The others show the piece itself."""
     generator: float = 0.25
-    """Width and heads of the generator as a share of those of the encoder; it has as many layers."""
+    """Width and heads of the generator as a fraction of those of the encoder; it has as many layers."""
 
     @property
     def pieces(self) -> str:
-        """Return the name of the target that holds the true pieces: the generator's."""
+        """Return the name of the target with the true pieces: it is the generator's."""
         return "generator"
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 < self.generator <= 1:
-            raise ValueError(f"generator is a share above 0 and at most 1, not {self.generator}")
+            raise ValueError(f"generator is a fraction above 0 and at most 1, not {self.generator}")
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return examples with chosen positions masked for the generator; every token has a number from 0 to below 1.
+        """Return examples masked for the generator, with a uniform random number in [0, 1) for every token.
 
-        By its number the piece is drawn where the token is chosen. So what is drawn depends neither on how many
-        sequences are in a pass nor on how many processes there are.
+        The head samples the generator's piece by that number. So a sample depends neither on the number of sequences
+        in a pass nor on the number of processes.
         """
         masked = super().corrupt_all(examples, packer, noise)
         counts = examples.lengths
@@ -70,7 +70,7 @@ class ReplacedTokens(MaskedLanguage):
         return replace(masked, targets={**masked.targets, self.name: numbers})
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield why no generator stands beside an encoder."""
+        """Yield a message if the encoder can have no generator beside it."""
         generator = architecture.narrowed(self.generator)
         if generator is None:
             yield (
@@ -82,7 +82,7 @@ class ReplacedTokens(MaskedLanguage):
             yield f"{self.name}.generator = {self.generator} of this model.width makes no generator: its {problem}."
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the head that scores every token, with its generator. Raises ValueError where there can be none."""
+        """Return the head that scores every token, with its generator. Raises ValueError if there can be none."""
         from osbert.models.heads.discriminator import DiscriminatorHead, make_generator
 
         if objections := list(self.objections(backbone.architecture)):
@@ -91,6 +91,6 @@ class ReplacedTokens(MaskedLanguage):
         return DiscriminatorHead(backbone, target=self.name, generator=generator)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Start the generator's bias at the log unigram probabilities, if so set."""
+        """Initialise the generator's bias with the log unigram probabilities if `unigram_start` is set."""
         for generator in head.companions.values():
             super().begin(generator.heads[self.pieces], counts)

@@ -1,4 +1,4 @@
-"""The same text twice: two readings under dropout find each other (unsupervised SimCSE, Gao et al. 2021)."""
+"""Unsupervised SimCSE: a text, read twice under dropout, is its own positive pair (Gao et al. 2021, section 3)."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SameText(Objective):
-    """Every sequence is read twice, each time with other dropout; the vectors of the two readings must be alike.
+    """Reads every sequence twice with different dropout masks; the two vectors form a positive pair.
 
-    Section 3 of the paper, equation 4: the other sequences of a step are the negatives, so a step is one pass. Held-out
-    text is read without dropout: its loss says how near the vectors of other texts come.
+    The other sequences of the step are the negatives (equation 4), so a step is one pass. Held-out text is read without
+    dropout: its loss shows how close the vectors of different texts are.
     """
 
     title: ClassVar[str] = "the same text twice"
     whole: ClassVar[bool] = True
 
     pooling: Pooling = "mean"
-    """How the states of a text become its vector; `osbert adapt` takes that of the sentence encoder."""
+    """How the states of a text become its vector. `osbert adapt` uses the pooling of the sentence encoder."""
     temperature: float = 0.05
-    """What cosines are divided by before the softmax."""
+    """The cosines are divided by it before the softmax."""
 
     def __post_init__(self) -> None:
-        """Refuse a temperature that is none."""
+        """Raise ValueError unless the temperature is positive."""
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return the examples as they are, each with one label; the head reads them twice."""
+        """Return the examples unchanged, each with one label; the head reads them twice."""
         ones = np.ones(len(examples), np.int64)
         return examples.changed(ids=examples.ids, name=self.name, targets=Targets(labels=ones, counts=ones))
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield that nothing would tell the two readings apart."""
+        """Yield a message if the model has no dropout: both readings would be the same."""
         if not any(architecture.dropouts):
-            yield f"{self.name} tells two readings of a text apart by dropout. Set model.dropout = 0.1."
+            yield f"{self.name} needs dropout: without it both readings are the same. Set model.dropout = 0.1."
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the head, which has no weights of its own."""
+        """Return the head, which has no parameters."""
         from osbert.models.heads.contrastive import SameTextHead
 
         return SameTextHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)

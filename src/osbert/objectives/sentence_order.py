@@ -23,10 +23,10 @@ KEPT, SWAPPED = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceOrder(Objective):
-    """Pairs of consecutive spans of sentences, of which a share is shown in the wrong order.
+    """Pairs of consecutive spans of sentences, some of them in the wrong order.
 
-    Both texts are of one document, so topics tell nothing, which next-sentence prediction can live on; what must be
-    learnt is how texts hang together.
+    Both texts come from one document, so the topic reveals nothing, unlike in next-sentence prediction: the model has
+    to learn coherence.
     """
 
     pairs: ClassVar[bool] = True
@@ -34,15 +34,15 @@ class SentenceOrder(Objective):
     answers: ClassVar[Literal["pair"]] = "pair"
 
     swapped: float = 0.5
-    """Share of pairs whose texts are swapped."""
+    """Fraction of pairs whose texts are swapped."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Raise ValueError for a fraction out of range."""
         if not 0 <= self.swapped <= 1:
-            raise ValueError(f"swapped is a share between 0 and 1, not {self.swapped}")
+            raise ValueError(f"swapped is a fraction between 0 and 1, not {self.swapped}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return pairs of consecutive texts of one document (`data.pairs.consecutive`); a lone piece has no order."""
+        """Return pairs of consecutive texts of one document (`data.pairs.consecutive`); single pieces are dropped."""
         joined, (starts, parted, ends) = consecutive(Documents.of(documents), packer, rng)
         paired = np.flatnonzero(parted < ends)
         starts, parted, ends = starts[paired], parted[paired], ends[paired]
@@ -56,7 +56,7 @@ class SentenceOrder(Objective):
         return pairs(joined, texts, packer, rng, {self.name: np.where(swap, SWAPPED, KEPT)})
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer on the pooled state, two scores a sequence."""
+        """Return a linear layer on the pooled state: two logits for each sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, target=self.name, form="order")

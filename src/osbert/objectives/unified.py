@@ -1,4 +1,4 @@
-"""One model that reads and writes: masked pieces from both sides, from one, and from a source ("UniLM", Dong 2019)."""
+"""Unified pretraining: one model that reads in both directions and writes ("UniLM", Dong et al. 2019)."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
 
 KINDS = max(max(segments) for segments in SEGMENTS.values()) + 1
-"""Segments that a model must have."""
+"""Fewest segment embeddings of a model: the four modes use this many."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnifiedLanguage(MaskedLanguage):
-    """Each sequence is of one of four modes, which its segments tell; its mode says which tokens a token sees.
+    """Each sequence has one of four modes, which decides which tokens attend to which. Segments encode the mode.
 
-    In modes both and sequence_to_sequence a sequence is two consecutive texts of a document, in the other two the same
-    stretch as one text. What is predicted is masked as mlm masks. The last [SEP] of a target is a piece like others:
-    by it the model learns to end a text.
+    In the modes both and sequence_to_sequence a sequence is two consecutive texts of a document; in the other two the
+    same stretch is one text. Positions are masked as by mlm. The [SEP] after a target may be masked like any piece: so
+    the model learns to end a text.
     """
 
     title: ClassVar[str] = "unified prediction"
     alone: ClassVar[bool] = True
 
     both: float = 2.0
-    """How often a token sees all of its sequence, beside the other modes: 2, 1, 1 and 2 are a third, a sixth, a sixth
-    and a third of the sequences (section 2.3)."""
+    """Relative frequency of the mode in which every token sees the whole sequence. The defaults 2, 1, 1 and 2 make a
+    third, a sixth, a sixth and a third of the sequences (section 2.3)."""
     left_to_right: float = 1.0
-    """How often it sees itself and the tokens before it."""
+    """Relative frequency of the mode in which a token sees itself and those before it."""
     right_to_left: float = 1.0
-    """How often it sees itself and the tokens after it."""
+    """Relative frequency of the mode in which a token sees itself and those after it."""
     sequence_to_sequence: float = 2.0
-    """How often it sees the source and, in the target, the tokens of the target before it and itself."""
+    """Relative frequency of the mode in which a target token sees the source, itself and the target before it."""
     prediction: Writing = "masked"
-    """masked: pieces are predicted at the [MASK] in their place; shifted: at the token before them (of right_to_left,
-    after them), all of them, and masked in mode both alone."""
+    """masked: pieces are predicted at the [MASK] that replaces them. shifted: every piece is predicted at the token
+    before it (in right_to_left: after it), and masks are used in the mode both alone."""
     sources: bool = True
-    """With masked: whether pieces of a source are predicted, too; False for those of its target alone, of which `rate`
-    is then the share (fine-tuning, section 2.4: 0.7)."""
+    """With masked: whether pieces of a source are predicted, too. If False, `rate` is the fraction of the target that
+    is masked (fine-tuning, section 2.4: 0.7)."""
 
     @property
     def mix(self) -> tuple[float, ...]:
@@ -66,17 +66,17 @@ class UnifiedLanguage(MaskedLanguage):
         return tuple(part / sum(parts) for part in parts)
 
     def __post_init__(self) -> None:
-        """Refuse a mix that is none."""
+        """Raise ValueError for negative frequencies, or if all are 0."""
         super().__post_init__()
         parts = {name: getattr(self, name) for name in SEGMENTS}
         if min(parts.values()) < 0 or not 0 < sum(parts.values()) < float("inf"):
             raise ValueError(f"{', '.join(parts)} must be 0 or more, and one above 0, not {list(parts.values())}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return sequences that walk through each document in turn, each of a mode that is drawn for it.
+        """Return sequences that walk through each document in turn; the mode of each is sampled from `mix`.
 
-        What does not fit is cut from the front of the first text and from the end of the second, so that the second
-        goes on where the first ends. A lone piece is no pair: it is left out where the mode has pairs.
+        A pair that is too long loses the front of its first text and the end of its second, so that the second still
+        follows the first. A single piece cannot be a pair and is dropped if its mode has pairs.
         """
         joined, (starts, parted, ends) = consecutive(Documents.of(documents), packer, rng)
         modes = rng.choice(len(self.mix), size=len(parted), p=self.mix)
@@ -105,9 +105,9 @@ class UnifiedLanguage(MaskedLanguage):
         )
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return examples with the order of their modes, and with what is predicted masked, or labelled one token off.
+        """Return examples with the attention order of their modes and with labels, masked or shifted.
 
-        The segments tell the modes, so examples of tasks that have them are labelled alike.
+        The mode is read from the segments, so the examples of a task that sets them are treated in the same way.
         """
         examples = replace(examples, order=orders(examples.segments, examples.lengths))
         masked = super().corrupt_all(examples, packer, noise)
@@ -116,6 +116,7 @@ class UnifiedLanguage(MaskedLanguage):
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
         """Return the positions to mask (M,) and how many each example has."""
         segments, ends = examples.segments, _ends(examples)
+        # Positions are excluded by declaring them special: those of the shifted modes, or all specials but the ends.
         if self.prediction == "shifted":
             return super()._choose(replace(examples, special=examples.special | (segments >= LEFT_TO_RIGHT)), noise)
         fixed = examples.special & ~ends
@@ -124,16 +125,16 @@ class UnifiedLanguage(MaskedLanguage):
         return super()._choose(replace(examples, special=fixed, words=examples.words | ends), noise)
 
     def _quotas(self, examples: Examples) -> Places:
-        """Return how many positions to mask of each example (B,); of a target alone, a share of its own tokens."""
+        """Return the number of positions to mask in each example (B,); without `sources`, from the target's length."""
         if self.sources:
             return super()._quotas(examples)
         own = np.add.reduceat((examples.segments != SOURCE).astype(np.int64), begins(examples.lengths))
         return quotas(own, rate=self.rate, limit=self.limit)
 
     def _with_next(self, examples: Examples) -> Examples:
-        """Return examples with the next piece as the label of every token of the modes that reveal one by one.
+        """Return examples with the next piece as the label of every token in the one-directional modes.
 
-        Of right_to_left it is the piece before. The end of a target is one of its pieces, other specials are none.
+        In right_to_left it is the piece before. The [SEP] after a target is predicted; other specials are not.
         """
         segments, asked = examples.segments, ~examples.special | _ends(examples)
         inside = np.ones(len(segments), np.bool_)
@@ -157,31 +158,31 @@ class UnifiedLanguage(MaskedLanguage):
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield what would let a token see the piece that it is to predict, or hide from the model which mode it is."""
+        """Yield a message if a token would see the piece that it has to predict, or the mode would be unknown."""
         yield from super().objections(architecture)
         if architecture.direction != "both":
             yield (
-                f'{self.name} says itself which tokens are seen, and model.direction = "{architecture.direction}" '
-                'says so, too. Set model.direction = "both".'
+                f'{self.name} sets itself which tokens are seen, which model.direction = "{architecture.direction}" '
+                'would restrict. Set model.direction = "both".'
             )
         if getattr(architecture, "recurrent", 0):
             yield (
-                f"{self.name} reads some texts one way, which recurrent layers read both ways. Set model.recurrent = "
-                "0; they are added in fine-tuning (osbert finetune ... --recurrent 1)."
+                f"{self.name} reads some texts in one direction, but recurrent layers read in both. Set "
+                "model.recurrent = 0; they can be added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
         if architecture.segments < KINDS:
-            yield f"{self.name} tells its modes apart by {KINDS} segments. Set model.segments = {KINDS}."
+            yield f"{self.name} distinguishes its modes by {KINDS} segments. Set model.segments = {KINDS}."
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the share of each mode."""
+        """Yield the frequency of each mode."""
         lasts = np.array([example.segments[-1] for example in examples])
         for (mode, segments), share in zip(SEGMENTS.items(), self.mix, strict=True):
             yield f"mode {mode}", f"{np.isin(lasts, segments).mean():.2%}", f"{share:.2%}"
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the masked-language head, its output embeddings tied to the backbone's.
+        """Return the masked-language head. Its output embeddings are those of the backbone (tied).
 
-        Raises ValueError when the backbone sees what is to be predicted.
+        Raises ValueError if the backbone would see the pieces that it has to predict.
         """
         from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -191,6 +192,6 @@ class UnifiedLanguage(MaskedLanguage):
 
 
 def _ends(examples: Examples) -> Booleans:
-    """Return which of N tokens are the first special after a target: what the model writes to end it."""
+    """Return which of N tokens are the first special after a target, which the model writes to end it."""
     special = examples.special & (examples.segments == TARGET)
     return special & ~np.append(False, special[:-1])

@@ -1,4 +1,4 @@
-"""Tables of annotation tools: their records as plain rows, and files that are read whole; found by looking."""
+"""Tables of annotation tools: their records as plain rows, and files that are read whole; the form is detected."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"
 
 
 class Header:
-    """The names of a table's columns, among which those to read are found; `called` is the table's name in messages."""
+    """The names of a table's columns, from which those to read are chosen; `called` is the table's name in messages."""
 
     def __init__(self, columns: Sequence[str], called: str) -> None:
         """Look among `columns`."""
@@ -88,12 +88,12 @@ def is_known(name: str) -> bool:
 def choose(
     columns: Sequence[str], *, asked: TextColumns, path: str, numbers: bool = False, labelled: bool = True
 ) -> TextColumns:
-    """Return the columns to use: those `asked` for ("" where the user said nothing), else those with usual names.
+    """Return the columns to use: the given ones (`asked`, "" if not given), else those with usual names.
 
     `numbers`: the label is a number (regression), which makes "score" likelier than "label". `labelled`: a label must
     be found; otherwise it is "" when there is none.
 
-    Raises UserError listing the columns when one asked for is absent, or when none or several would do.
+    Raises UserError listing the columns if a given one is absent, or if none or several would do.
     """
     header = Header(columns, path)
     listed = header.listed
@@ -143,7 +143,7 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
 
 
 def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
-    """Return what to do about columns that were not found; of a file without a header, all that it may want."""
+    """Return advice on columns that are missing; for a file without a header, on all of them."""
     options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
     give = " and ".join(options[name] for name in missing)
     if any(name != f"column {place}" for place, name in enumerate(columns, 1)):

@@ -20,7 +20,7 @@ from osbert.text.split import ranges
 BEGIN = "#begin document"
 GAP = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")
 WORDS = 110
-"""Most words of a text that is made of sentences: about what models read in 128 to 160 pieces."""
+"""Most words of a text that is joined from sentences: models read about as many in 128 to 160 pieces."""
 BEHIND_HEAD = frozenset(
     ["of", "who", "whom", "which", "that", "in", "on", "at", "with", "from", "to", "for", "by", ",", "and", "or"]
 )

@@ -1,4 +1,4 @@
-"""Files -> chunks of text: documents are told apart and long ones are cut, in memory that no file's size can raise."""
+"""Files -> chunks of text: documents are separated and long ones are cut, in bounded memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_chunks(
     encoding: str = "utf-8",
     errors: Errors = "strict",
 ) -> Iterator[Chunk]:
-    """Return the chunks of all files, read as they are asked for, in bounded memory.
+    """Return the chunks of all files, read lazily, in bounded memory.
 
     `files` may be folders and archives. `repairs` is counted into, if given. A chunk is cut where possible at a line
     break, else after a sentence, else at a space; the same text is always cut at the same places.

@@ -130,7 +130,7 @@ def _is_plain_chinese(data: bytes) -> bool:
 
 
 def _plausibility(data: bytes, encoding: str) -> float:
-    """Return the share of the non-ASCII characters that are common ones in `encoding`, 0 when it does not decode."""
+    """Return the fraction of the non-ASCII characters that are common in `encoding`, 0 if the bytes do not decode."""
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(data)
     except UnicodeDecodeError:

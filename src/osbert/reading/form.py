@@ -1,4 +1,4 @@
-"""The form of a user's file, found by looking: encoding, delimiter, quotes, header, columns."""
+"""The form of a user's file, detected from its content: encoding, delimiter, quotes, header, columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SAMPLE_BYTES = 1 << 15
 
 @dataclass(frozen=True, kw_only=True)
 class TableReading:
-    """What the user says about a file; everything left open is found by looking at its first 1,000 lines."""
+    """What the user says about a file; the rest is detected from its first 1,000 lines."""
 
     delimiter: str = ""
     header: Choice = "auto"
@@ -59,7 +59,7 @@ class TableReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What was found.
+    """The detected form.
 
     `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory),
     "records" (what a file that is read whole holds, or an annotation tool's). `title`: what the last is called; `unit`:
@@ -104,7 +104,7 @@ def open_text(path: Path, encoding: str) -> TextIO:
     """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only.
 
     Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook, or of another
-    Unicode encoding than the UTF-8 that was found or named.
+    Unicode encoding than the UTF-8 that was detected or named.
     """
     return _Lines(path, encoding)
 
@@ -183,7 +183,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def find_encoding(path: Path, asked: str = "") -> str:
-    """Return the encoding `asked` for, else what a file's byte order mark says, else UTF-8.
+    """Return the given encoding (`asked`), else that of the file's byte order mark, else UTF-8.
 
     Raises UserError when there is no encoding of that name.
     """
@@ -369,7 +369,7 @@ def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
     """Whether the first row names the columns.
 
     Yes when it holds a name that the user gave or one that is usual. Otherwise it must look unlike the rows below:
-    short distinct words, none of them a number, none of them found again in its column.
+    short distinct words, none of them a number, none of them repeated in its column.
     """
     if not rows:
         return False

@@ -1,4 +1,4 @@
-"""Rows held out of the training rows: a share of them for development, or every row once, in folds."""
+"""Rows held out of the training rows: a fraction of them for development, or every row once, in folds."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
 
 
 def _size(rows: int, share: float) -> int:
-    """Return how many of some rows are a share: at least one of them, and never all."""
+    """Return how many of some rows are a fraction of them: at least one, and never all."""
     return min(max(round(share * rows), 1), rows - 1)

@@ -30,7 +30,7 @@ KNOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input file as found on the disk; `mtime` in nanoseconds."""
+    """One input file on the disk; `mtime` in nanoseconds."""
 
     path: Path
     size: int
@@ -39,7 +39,7 @@ class Input:
 
 @dataclass
 class Repairs:
-    """What was mended or left out while reading; the reader counts as it goes."""
+    """Counts of what was corrected or left out while reading."""
 
     boms: int = 0
     """Files whose byte-order mark was removed."""

@@ -47,7 +47,7 @@ class CellStyle:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A file and the form it was found to have."""
+    """A file and its detected form."""
 
     path: Path
     format: Format
@@ -77,7 +77,7 @@ class Table:
         return self.format.columns
 
     def describe(self) -> str:
-        """Return what was found, in words."""
+        """Describe the detected form."""
         return f"{self.called}: {self.format.describe()}"
 
     def style(self, suffix: str) -> CellStyle:

@@ -41,7 +41,7 @@ class Snapshot:
         self._stamp = stamp
 
     def require_rows(self, found: int, count: int) -> None:
-        """Raise UserError if a later pass found another number of rows than the first, which found `count`."""
+        """Raise UserError if a later pass reads another number of rows than the `count` of the first."""
         if found != count:
             raise UserError(
                 f"{self.name} changed while it was read: it had {count:,} rows, and then {found:,}. "

@@ -166,7 +166,7 @@ def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") ->
 
 
 def _release(path: Path) -> str:
-    """Return "1.1" for train-v1.1.json, "" where the name tells none."""
+    """Return "1.1" for train-v1.1.json, "" if the name has no release."""
     match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
     return match[1] if match else ""
 

@@ -1,4 +1,4 @@
-"""One's own tables: a file is opened, and its form is found by looking."""
+"""A user's tables: a file is opened, and its form is detected."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `pages-articles` XML is read page by page, so that memory does not grow with the dump. Pages outside the articles'
 namespace and redirects are passed over. Wikitext is not parsed but thinned out: what is not running text goes, links
-become the text they show. Templates go with all they would have said.
+become the text they show. Templates are removed, with all that they would expand to.
 """
 
 from __future__ import annotations

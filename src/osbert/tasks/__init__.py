@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 COMPONENTS = ("kinds", "sets")
-"""The folders whose files are tasks, each found by its file name."""
+"""The folders whose files are tasks; a file's name is its task's name."""
 SYNONYMS = {
     **dict.fromkeys(("text-classification", "sequence-classification", "sentiment-analysis", "textcat"), "classify"),
     **dict.fromkeys(("multi-label", "multilabel-classification", "textcat_multilabel"), "multilabel"),

@@ -118,7 +118,7 @@ class Source:
         return self.task
 
     def findings(self) -> list[str]:
-        """Return in words what was found in the data: each file's form, where development rows come from."""
+        """Describe the data that were read: each file's form, where development rows come from."""
         return []
 
     def left_out(self, split: str) -> list[str]:

@@ -105,7 +105,7 @@ class Edges:
 
     @property
     def request_columns(self) -> tuple[str, ...]:
-        """Return what the training data called the `request_fields`, () where nothing tells it."""
+        """Return the columns of the training data behind the `request_fields`, () if they are unknown."""
         return ()
 
     @property

@@ -82,7 +82,7 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
 
 
 def findings(task: Task) -> list[str]:
-    """Return in words what was found in the data, and what the task, fitted, makes of it."""
+    """Describe the data that were read, and what the task, fitted, makes of it."""
     return [*task.source.findings(), *task.remarks()]
 
 

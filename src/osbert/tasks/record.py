@@ -36,7 +36,7 @@ class Record:
 
     `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
     is to be predicted, None when unknown. `path` and `line`: where it stands, for messages; in memory `line` counts
-    rows, which is its `unit`. `remark`: what was mended or is amiss in it, for the run folder's list.
+    rows, which is its `unit`. `remark`: what was corrected or is wrong in it, for the run folder's list.
     """
 
     number: int
@@ -87,8 +87,8 @@ class Prediction:
 
         Where it has one answer, its value is then None. Raises UserError where answers have no probability.
 
-        >>> said = Prediction(value="pos", probabilities={"pos": 0.7, "neg": 0.3})
-        >>> said.above(0.6)[1], said.above(0.8)[0].value, said.above(0.8)[1]
+        >>> sure = Prediction(value="pos", probabilities={"pos": 0.7, "neg": 0.3})
+        >>> sure.above(0.6)[1], sure.above(0.8)[0].value, sure.above(0.8)[1]
         (0, None, 1)
         """
         if self.confidence is None:
@@ -119,7 +119,7 @@ def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Predi
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
+    """A file of plain input for `osbert predict`: its rows in their order, each with its record.
 
     `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
     suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names

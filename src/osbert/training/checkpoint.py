@@ -30,7 +30,7 @@ UNFINISHED = ".unfinished"
 REPLACED = ".replaced"
 """Ending of the name of a checkpoint while another one of the same step takes its place."""
 DAMAGED = "damaged-"
-"""Beginning of the name of a checkpoint that was found to be damaged."""
+"""Prefix of the name of a damaged checkpoint."""
 
 
 class WriteError(Exception):
@@ -55,7 +55,7 @@ class Checkpoints:
         self.folder = folder
         self.keep = keep
         self.unremoved: set[int] = set()
-        """Steps of old checkpoints that could not be removed and have been told of."""
+        """Steps of old checkpoints that could not be removed and have been reported."""
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, whole or damaged, oldest first."""
@@ -122,14 +122,14 @@ class Checkpoints:
         return None, []
 
     def read(self, step: int) -> Checkpoint:
-        """Return the checkpoint of a step that `newest` found whole."""
+        """Return the checkpoint of a step that `newest` has verified."""
         path = self.path(step)
         state = read_json(path / STATE)
         weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
         return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
 
     def _give_name(self, aside: Path, path: Path) -> None:
-        """Rename a written checkpoint; at each moment it or the one that it replaces can be found."""
+        """Rename a written checkpoint; at every moment it or the one that it replaces is complete."""
         before = path.with_name(f"{path.name}{REPLACED}")
         if path.exists():
             shutil.rmtree(before, ignore_errors=True)

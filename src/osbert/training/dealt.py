@@ -1,4 +1,4 @@
-"""Tensors of which each process has a share: which they are, and the share of this one."""
+"""Sharded tensors: which tensors are sharded over processes, and the shard of this process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def is_dealt(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether each process has a share of a tensor.
+    """Return whether a tensor is sharded over processes.
 
-    Told by an attribute that DTensor alone has: importing that class takes most of a second in every run.
+    Detected by an attribute that only DTensor has: importing that class takes most of a second in every run.
     """
     return hasattr(tensor, "placements")
 

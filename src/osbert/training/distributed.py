@@ -114,7 +114,7 @@ class Group:
         return self.gathered(result, "what the first has done")[0]  # type: ignore[return-value]
 
     def end(self, message: str, *, code: str) -> NoReturn:
-        """End all processes, which all call this, with an error that the first alone tells.
+        """End all processes, which all call this; only the first one reports the error.
 
         Raises UserError in the first and PeerFailure in the others.
         """
@@ -169,7 +169,7 @@ def joined() -> Iterator[Group]:
 
 
 def gone(error: BaseException) -> bool:
-    """Return whether an error, of an exchange of gradients or of shares of weights, says that another process went."""
+    """Return whether an error of a collective operation means that another process has ended."""
     if isinstance(error, torch.OutOfMemoryError):
         return False
     return isinstance(error, distributed.DistError) or (

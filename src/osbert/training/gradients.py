@@ -93,7 +93,7 @@ class Gradients:
     def _passes(self, batches: Sequence[Batch], census: Census) -> Sequence[Batch]:
         """Return the batches so that every process makes as many passes, each with all the step's objectives.
 
-        Processes that share their weights wait for each other in every pass and layer. What a process lacks is made up
+        Processes with sharded weights wait for each other in every pass and layer. What a process lacks is made up
         by targets without labels, whose loss and gradients are 0.
         """
         if self.group.size == 1:

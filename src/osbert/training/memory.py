@@ -45,9 +45,9 @@ def told(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """What a process tells the others when its memory did not suffice for some batches.
+    """What a process reports to the others when its memory did not suffice for some batches.
 
-    `told`: what the error said. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
+    `told`: the message of the error. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
     batch has two sequences that may be parted, so that there are no halves; `whole`: because the loss compares all.
     """
 

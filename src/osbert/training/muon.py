@@ -64,7 +64,7 @@ def _whole(matrix: Tensor) -> Tensor:
 
 
 def _share(matrix: Tensor, weight: Tensor) -> Tensor:
-    """Return this process's share of a matrix that every process has whole."""
+    """Return this process's shard of a matrix that every process has in full."""
     if not is_dealt(weight):
         return matrix
     from torch.distributed.tensor import distribute_tensor

@@ -37,15 +37,15 @@ class OptimizerSettings:
     bias_correction: bool = True
     """Whether AdamW makes up for its means starting at 0; google-research/bert did not."""
     weight_decay: float = 0.01
-    """Share of a weight that decays in a step, times the learning rate; biases and normalisations are spared."""
+    """Weight decay, decoupled and multiplied by the learning rate; biases and normalisations have none."""
     clip: float = 1.0
     """Largest norm of the whole gradient, a longer one is scaled down to it; 0 for no limit."""
     warmup: float = 0.01
-    """Share of the steps in which the learning rate climbs; BERT's 10,000 of 1,000,000 are 0.01."""
+    """Fraction of the steps in which the learning rate rises; BERT's 10,000 of 1,000,000 are 0.01."""
     schedule: Schedule = "linear"
     """How the learning rate goes down to 0 after the warm-up; constant stays at the peak, trapezoid until `decay`."""
     decay: float = DECAY
-    """With the schedule trapezoid: share of the steps, the last ones, in which the learning rate goes down."""
+    """With the schedule trapezoid: fraction of the steps, the last ones, in which the learning rate falls."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
@@ -101,7 +101,7 @@ class OptimizerSettings:
         return optimizer
 
     def share(self, step: int, steps: int) -> float:
-        """Return the share of its peak that every learning rate has in update `step` of `steps`, counted from 0."""
+        """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0."""
         return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule, decay=self.decay)
 
 

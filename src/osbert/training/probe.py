@@ -20,7 +20,7 @@ from osbert.training.processor import Processor
 from osbert.training.trainer import Trainer
 
 PROCESS = Path("/proc/self")
-"""What Linux tells of this process, and where it is told to forget the peak of its memory."""
+"""Linux's files with the memory of this process, and for resetting its peak."""
 SMALL = 16
 """The first look at a step is at one of a part so large of its sequences, in case that a whole one takes minutes."""
 
@@ -31,7 +31,7 @@ class Speed:
 
     `step_seconds`: the mean, on which a plan stands; `median_seconds` is free of single slow steps. `step_tokens`: mean
     tokens of a step. `layout_seconds`: the wait for the loader's first pool. `warming_seconds`: what else the first
-    steps took beyond their share. `loader_share`: of the time, spent waiting for the loader. `memory`: peak bytes.
+    steps took beyond their mean. `loader_share`: of the time, waiting for the loader. `memory`: peak bytes.
     `extrapolated`: a whole step was too slow to be taken, so its time is a line through two smaller ones.
     """
 
@@ -143,7 +143,7 @@ def resident_memory() -> int:
 def _of_process(what: str) -> int:
     """Return the bytes beside `what` in the system's account of this process, or its peak where there is no such line.
 
-    Linux writes it anew when the peak is forgotten; what getrusage tells may come from the program that the process
+    Linux starts it anew when the peak is reset; the figure of getrusage may come from the program that the process
     ran before this one, and cannot be forgotten.
     """
     with contextlib.suppress(OSError):

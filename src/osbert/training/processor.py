@@ -86,12 +86,12 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def compiles(wanted: Compile, device: torch.device) -> bool:
-    """Return whether layers are compiled on a device, when that is `wanted`."""
+    """Return whether layers are compiled on a device, given the setting."""
     return wanted == "yes" or (wanted == "auto" and device.type == "cuda")
 
 
 def compile_layers(learner: nn.Module, wanted: Compile, device: torch.device) -> None:
-    """Have the layers of `learner`, the members of its module lists, compiled when they first run, if so `wanted`.
+    """Compile the layers of `learner`, the members of its module lists, when they first run, if the setting says so.
 
     They are alike, so they are compiled once; and for any number of tokens at once, for no two batches have as many.
     """

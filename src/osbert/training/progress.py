@@ -69,7 +69,7 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """The mean loss over some batches, and the share predicted rightly (None where that makes no sense).
+    """The mean loss over some batches, and the accuracy (None if that makes no sense).
 
     `weight`: the factor of the mean in what a step minimises. `ratios`: further figures by name; one that is a share of
     nothing is not there.

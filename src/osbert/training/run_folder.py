@@ -20,7 +20,7 @@ OURS = (
     *("corpus.json", RECIPE),
 )
 SCRATCH = ("speed-test", "adapting")
-"""What may lie in a folder before its run begins: what a killed command has left, or what the run is made of."""
+"""Names that may exist in a folder before its run begins: remains of a killed command, or inputs of the run."""
 HASHED = (
     *("model.safetensors", "tuned.safetensors", "model.onnx", "config.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
@@ -185,7 +185,7 @@ class RunFolder:
         return [*files, *([RECIPE] if task else [])]
 
     def stamps(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Return what tells cheaply that a file with a hash, or run.json, may be another: its size, times and inode.
+        """Return a cheap sign that a hashed file, or run.json, may have changed: its size, times and inode.
 
         None is a file that is missing.
         """

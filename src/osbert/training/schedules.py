@@ -9,7 +9,7 @@ Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
 
 
 def share(step: int, *, steps: int, warmup: float, schedule: Schedule, decay: float = 0.0) -> float:
-    """Return the share of the peak learning rate for update `step` of `steps`, counted from 0.
+    """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0.
 
     The first round(warmup * steps) updates climb in equal stairs to 1; the rest go down to 0, which is where update
     `steps` would stand, so that no update is spent at 0. "constant" stays at 1.

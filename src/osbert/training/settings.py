@@ -37,7 +37,7 @@ class TrainingSettings:
     track: tuple[str, ...] = ()
     """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
     parallel: Spread = "ddp"
-    """With several processes (torchrun), whether each has all weights (ddp) or a share of each (fsdp)."""
+    """With several processes (torchrun): whether each has all weights (ddp) or a shard of each (fsdp)."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""

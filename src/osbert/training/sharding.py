@@ -1,4 +1,4 @@
-"""Weights, gradients and moments of which each process has an even share."""
+"""Fully sharded training: each process has an even shard of all weights, gradients and moments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from osbert.training.distributed import Group
 
 
 class Sharding:
-    """Each process keeps an even share of every weight and its moments ("fsdp": torch's fully_shard, FSDP2).
+    """Each process keeps an even shard of every weight and its moments ("fsdp": torch's fully_shard, FSDP2).
 
     A layer's weights are gathered just before they are needed and dropped after; gradients are summed and dealt out
     after each micro-batch, so that no process ever holds them all. Weights travel in float32: in bf16 they would travel
@@ -38,7 +38,7 @@ class Sharding:
         loss.backward()
 
     def give_up(self, *, owing: bool) -> bool:
-        """Return False: the others wait in the middle of a pass for shares of weights, in an order of their own."""
+        """Return False: the others wait for shards of weights in the middle of a pass, in their own order."""
         return False
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Sharding:
         return torch.empty(0) if self.rank else whole.cpu()
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's share of a whole tensor that it has itself."""
+        """Return this process's shard of a tensor that it has in full."""
         if not is_dealt(like) or tensor.shape != like.shape:
             return tensor
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

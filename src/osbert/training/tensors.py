@@ -16,7 +16,7 @@ MEMORY = "memory."
 
 
 def weights(learner: nn.Module, parallel: Parallel) -> dict[str, Tensor]:
-    """Return what the learner would save, each tensor once even where modules share it.
+    """Return what the learner would save, each tensor once even if several modules use it.
 
     All processes must call, and the first gets the tensors.
     """

@@ -240,7 +240,7 @@ class Trainer:
             self._halve(shortages)
 
     def _tried(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
-        """Do some work; return None, and what the error said, when memory ran out.
+        """Do some work; if memory runs out, return None and the message of the error.
 
         The error ends here: as long as it lives, it holds the tensors of the work.
         """

@@ -55,7 +55,7 @@ class Brat(FileForm):
 
 
 def standoff(said: Suggestion, text: str) -> Iterator[str]:
-    """Yield the lines of an .ann file that say what a model found in a text; a note behind each holds its probability.
+    """Yield the lines of an .ann file with a model's entities; a note after each holds its probability.
 
     >>> from osbert.reading.record_forms.contract import SpanMark
     >>> list(standoff(Suggestion(marks=(SpanMark(0, 2, "ORG", 0.9),)), "EU rejects"))

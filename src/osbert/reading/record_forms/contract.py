@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 
 class SpanMark(NamedTuple):
-    """An entity that a model found: the characters (code points) from `start` to before `end`, its type and share."""
+    """A predicted entity: characters (code points) from `start` to before `end`, its type and its probability."""
 
     start: int
     end: int
@@ -44,13 +44,13 @@ class Suggestion:
 
     @property
     def score(self) -> float:
-        """Return the least probability of what is said, 1 where nothing is said."""
+        """Return the lowest probability of the predictions, 1 if there are none."""
         shares = [mark.probability for mark in self.marks or ()]
         return min([*shares, *(self.probabilities.get(label, 0.0) for label in self.labels or ())], default=1.0)
 
 
 class RecordForm:
-    """A form of records, which was found by looking at the first of them.
+    """A form of records, detected from the first of them.
 
     A record's rows have "text" and, of a text with marked spans, "entities": [[start, end, type], ...] in code points,
     None where nobody has marked it; its classes are in a column of their own, as a list.

@@ -1,7 +1,7 @@
 """Label Studio's exports: JSON, JSON-MIN and CSV: marked spans, choices, ratings and numbers.
 
 Places are code points since its release 1.2; before, its editor counted UTF-16 units (issues 1008 and 1347 of its
-repository). Each span has its text beside it, by which the two are told apart.
+repository). Each span has its text beside it, which distinguishes the two.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[li
 
 
 def _text(data: Mapping[str, Any]) -> str:
-    """Return the text of a task's data: "text", or the one text that there is; "" where that cannot be said."""
+    """Return the text of a task's data: "text", or the one text that there is; "" if there is none or more than one."""
     texts = [value for name, value in data.items() if isinstance(value, str) and name not in _OWN]
     text = data.get("text", texts[0] if len(texts) == 1 else "")
     return text if isinstance(text, str) else ""

@@ -28,7 +28,7 @@ WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _MARKS = ("entities", "spans", "label", "labels")
 CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
-"""The words by which files are found; eng.testa and eng.testb are CoNLL-2003's."""
+"""The words in file names that mark the splits; eng.testa and eng.testb are those of CoNLL-2003."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class TagReading:
 class Sentence:
     """A text, where its words lie in it, and its entities as spans of words, None where the file has no tags.
 
-    `line`: where it begins. `document`: its document's number, None where the file tells of none.
+    `line`: where it begins. `document`: its document's number, None if the file marks no documents.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Sentence:
 
 @dataclass(kw_only=True)
 class TaggedFile:
-    """A file read: its sentences, and what was found in it.
+    """The content of a file: its sentences, and its detected form.
 
     `widened` and `dropped`: lines of entities that end within a word, or overlap another. `unlabelled`: those of
     texts that an annotation tool knows to be unmarked, skipped or rejected. `unit`: what is called a line here.
@@ -78,7 +78,7 @@ class TaggedFile:
     unit: str = "line"
 
     def describe(self) -> str:
-        """Return what was found, in words."""
+        """Describe the detected form."""
         words = sum(len(sentence.words) for sentence in self.sentences)
         said = f"{self.name}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
         documents = {sentence.document for sentence in self.sentences} - {None}

@@ -1,4 +1,4 @@
-"""How well entities were found: precision, recall and F1 of all and of each type, as conlleval and seqeval count."""
+"""Scores of predicted entities: precision, recall and F1 of all and of each type, as conlleval and seqeval count."""
 
 from __future__ import annotations
 

@@ -121,10 +121,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each label that was not seen in training.
-
-        Without labels, because the training rows could not be read, nothing is said of others.
-        """
+        """Report each label that was not seen in training; nothing if the training rows could not be read."""
         if not self.labels:
             return
         for record in records:

@@ -78,7 +78,7 @@ class ContrastiveSource(TextSource):
         return self.passed_on(dataclasses.replace(self.task, text=columns.text, pair=columns.pair))
 
     def findings(self) -> list[str]:
-        """Return in words what was found, and what the negatives of a text are."""
+        """Describe the data that were read, and what the negatives of a text are."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=False)
         kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
@@ -166,15 +166,15 @@ class Contrastive(TextTask):
     length: int = 128
     """Most tokens in a text, [CLS] and [SEP] included; never more than the model can read."""
     sts: str = ""
-    """A file of pairs with a number that says how alike they are, or GLUE's folder STS-B: Spearman's correlation of it
-    with the cosines is told before training and after every epoch, and chooses the best one."""
+    """A file of pairs with a number that says how alike they are, or GLUE's folder STS-B: its Spearman
+    correlation with the cosines is reported before training and after every epoch, and decides the best epoch."""
     pooling: Pooling = "cls"
     """How the states of a text become its vector; SimCSE takes cls, Sentence-BERT the mean."""
     temperature: float = 0.05
     """What cosines are divided by before the softmax."""
 
     def __post_init__(self) -> None:
-        """Refuse a temperature that is none, and windows, of which a text would have many."""
+        """Raise ValueError unless the temperature is positive, and windows, of which a text would have many."""
         super().__post_init__()
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
@@ -183,7 +183,7 @@ class Contrastive(TextTask):
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return that a vector is made of one text."""
+        """Return the one field: a vector belongs to one text."""
         return ("text",)
 
     @property
@@ -243,7 +243,7 @@ class Contrastive(TextTask):
         return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return the correlations with the scores; without scored pairs the share of texts nearest to their own."""
+        """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
         if not self.sts:
             return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, SimilarityPrediction)])}
         from scipy.stats import rankdata
@@ -254,7 +254,7 @@ class Contrastive(TextTask):
 
 
 def _found(vectors: Sequence[NDArray[np.floating]]) -> float:
-    """Return the share of n pairs of vectors (2, D) whose first one is nearest to its own second one."""
+    """Return the fraction of n pairs of vectors (2, D) whose first vector is closest to its own second vector."""
     first, second = (np.stack([pair[side] for pair in vectors]) for side in (0, 1))
     own = (first * second).sum(axis=1)
     hits = 0

@@ -41,17 +41,17 @@ class Regress(OrdersTask):
     numbers: ClassVar[bool] = True
 
     center: float = 0.0
-    """Mean of the training numbers, found there."""
+    """Mean of the training numbers; set in training."""
     scale: float = 1.0
-    """Deviation of the training numbers, found there."""
+    """Standard deviation of the training numbers; set in training."""
     training_range: tuple[float, ...] = ()
-    """Lowest and highest of the training numbers, found there; open in a run that was made before it was kept."""
+    """Lowest and highest of the training numbers; set in training. () in runs that predate this setting."""
 
     row_score: ClassVar[str] = "minus the mean absolute error"
 
     @property
     def criterion(self) -> str:
-        """Return the share of the variance that is explained: a correlation would be content with a wrong scale."""
+        """Return R2, the fraction of variance explained; a correlation would accept predictions of a wrong scale."""
         return "r2"
 
     def __post_init__(self) -> None:

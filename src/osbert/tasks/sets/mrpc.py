@@ -13,7 +13,7 @@ from osbert.tasks.tables.layout import DataSetLayout, glue
 
 @dataclass(frozen=True, kw_only=True)
 class Mrpc(Classify):
-    """train.tsv and dev.tsv, or msr_paraphrase_train.txt alone, of whose rows a share is held out for development."""
+    """train.tsv and dev.tsv, or msr_paraphrase_train.txt alone, some of whose rows are held out for development."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "not_equivalent", "1": "equivalent"}
     layout: ClassVar[DataSetLayout] = glue(

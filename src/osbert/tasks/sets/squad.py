@@ -18,7 +18,7 @@ class ReleaseSource(SpanSource):
     task: Squad
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split of the release asked for."""
+        """Return the file of each split of the chosen release."""
         release = "" if self.task.release == "any" else self.task.release
         return find_named(data, release=release, option="osbert finetune squad --release")
 

@@ -39,7 +39,7 @@ class QuestionWritingSource(PairedTextSource):
                 yield Record(number=0, texts=(answer, paragraph), label=(question,), path=str(origin))
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a share of the paragraphs."""
+        """Return which are held out: all questions of a fraction of the paragraphs."""
         paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
         return np.array([out[record.texts[-1]] for record in records], np.bool_)

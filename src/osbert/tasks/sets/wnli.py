@@ -28,7 +28,7 @@ class Wnli(Classify):
     """majority: every prediction is the most frequent label of the training rows, as in the paper, for all systems
     before it had done worse (appendix B.1); model: what the model says."""
     majority: str = ""
-    """The most frequent label, found in the training rows."""
+    """The most frequent label of the training rows."""
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the most frequent label; of equal ones the first."""

@@ -56,7 +56,7 @@ class RowCounts(Problems):
 
 
 class TableSource(Source):
-    """Reads tables: files, or rows in memory. The form of a file is found once, and again if the file has changed.
+    """Reads tables: files, or rows in memory. The form of a file is detected once, and again if the file has changed.
 
     A kind says `named`, `columns` and `record`.
     """
@@ -79,7 +79,7 @@ class TableSource(Source):
 
         `describe(labelled=False)` says in words that the label, if there is one, is not read.
         Without `labelled` the label may be absent, which is "".
-        Raises UserError listing the columns when they cannot be found.
+        Raises UserError listing the columns if they cannot be detected.
         """
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class TableSource(Source):
         return {row.line: row.values.get(column, "") for row in table.rows(Problems(heading=""))}
 
     def findings(self) -> list[str]:
-        """Return in words what was found: each file's form, the columns in use, where development rows come from."""
+        """Describe the data that were read: each file's form, the columns in use, where development rows come from."""
         files = self.files()
         lines = [self.open(origin).describe() for split, origin in files.items() if not is_test(split)]
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
@@ -186,7 +186,7 @@ class TableSource(Source):
         return super().moved(data, forms | dict(given))
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""
+        """Return which of the training rows (n,) are held out: a fraction of each label, or of all rows."""
         labels = [record.label for record in records]
         return hold_out(labels, self.task.held_out, stratified=not self.task.numbers)
 
@@ -263,7 +263,7 @@ class TableTask(Task):
     reader: ClassVar[type[Source]] = TableSource
 
     delimiter: str = ""
-    """What separates the cells; found by looking when left open."""
+    """What separates the cells; detected if not given."""
     header: Choice = "auto"
     """Whether the first line names the columns: auto, yes or no."""
     quotes: Choice = "auto"
@@ -271,14 +271,14 @@ class TableTask(Task):
     encoding: str = ""
     """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
     held_out: float = 0.1
-    """Share of the training rows kept for development when there is no development file."""
+    """Fraction of the training rows held out for development if there is no development file."""
     skip_empty: bool = False
     """Leave rows with an empty text out, instead of refusing the file."""
     skip_unlabelled: bool = False
     """Leave rows without a label out, instead of refusing the file."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that leaves one side empty, and what no task can have."""
+        """Raise ValueError for a fraction that leaves one side empty, and as every task does."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
@@ -294,7 +294,7 @@ class TableTask(Task):
 
 
 def _empty(record: Record, *, labelled: bool) -> str:
-    """Return what is empty that must not be, "" if nothing: what is learnt needs every text, what is asked for any."""
+    """Return which text is empty, "" if all is well: training rows need every text, other rows at least one."""
     there = [bool(text.strip()) for text in record.texts]
     if not any(there):
         return "the text is empty"

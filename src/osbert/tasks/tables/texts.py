@@ -53,7 +53,7 @@ class TextSource(TableSource):
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder: how to read the training file is forgotten.
 
-        The columns keep their names where the new file has them, else they are found anew; `given` overrides.
+        The columns keep their names if the new file has them, else they are detected again; `given` overrides.
 
         Raises UserError when the model reads pairs and the file has single texts, or the other way round.
         """
@@ -105,16 +105,16 @@ class TextTask(CutTask):
     )
 
     text: str = ""
-    """The column with the text; found by its name when left open."""
+    """The column with the text; detected by its name if not given."""
     pair: str = ""
     """The column with the second text, where texts come in pairs."""
     label: str = ""
-    """The column with the label; found by its name when left open."""
+    """The column with the label; detected by its name if not given."""
     long: Long = "truncate"
     """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
     rest from its end; window, all of it in overlapping windows, whose scores are averaged; error, not at all."""
     overlap: int = 64
-    """Pieces that a window shares with the one before, at most half of a window."""
+    """Overlap of a window with the one before in pieces, at most half of a window."""
 
     def __post_init__(self) -> None:
         """Refuse an overlap below 0."""
@@ -162,7 +162,7 @@ class TextTask(CutTask):
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
 
-        The windows of a long text share its `weight` in the loss, or those of its labels (M,), 1 where there is none.
+        The `weight` of a long text in the loss, 1 by default, is divided among its windows; so are its labels' (M,).
         """
         labels, windows = np.atleast_1d(label), len(examples)
         weights = None

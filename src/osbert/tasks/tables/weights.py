@@ -22,7 +22,7 @@ class WeightedTask(TextTask):
     1 for labels that are not named. With multilabel it is the rows that have a label whose weight this is, and balanced
     makes them weigh as much as those that do not."""
     weights: tuple[float, ...] = ()
-    """The labels' weights in the loss, one a label; found or filled in where class_weights says something."""
+    """The labels' weights in the loss, one a label; computed or completed if class_weights is given."""
 
     def __post_init__(self) -> None:
         """Refuse weights that are not above 0, and a table of weights that is none."""

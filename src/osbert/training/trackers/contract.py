@@ -1,4 +1,4 @@
-"""The contract of a tracker: one file, found by its name, that passes lines of metrics.jsonl on to another program."""
+"""The contract of a tracker, one in each file: it passes the lines of metrics.jsonl on to another program."""
 
 from __future__ import annotations
 

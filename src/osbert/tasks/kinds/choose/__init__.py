@@ -61,7 +61,7 @@ class ChoiceSource(TableSource):
         return self.passed_on(replace(self.task, **asdict(columns), counting=counting))
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
+        """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
         task = super().moved(data, given)
         source = task.source
         assert isinstance(source, ChoiceSource)
@@ -100,13 +100,13 @@ class Choose(TemperedTask, CutTask):
     )
 
     context: tuple[str, ...] = ()
-    """The column with the context, or several, which are joined; found by its name when left open."""
+    """The column with the context, or several, which are joined; detected by its name if not given."""
     choices: tuple[str, ...] = ()
-    """The columns with the choices, or one with a list of them; found by their names when left open."""
+    """The columns with the choices, or one with a list of them; detected by their names if not given."""
     prefix: str = ""
     """A column with words to put before each choice, such as the beginning of a sentence."""
     label: str = ""
-    """The column with the right choice; found by its name when left open."""
+    """The column with the right choice; detected by its name if not given."""
     counting: Literal["auto", "0", "1", "A", "text"] = "auto"
     """What the label calls the first choice, or text where it is the right choice itself; auto finds out from the
     training rows, once for all."""

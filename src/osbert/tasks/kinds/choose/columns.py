@@ -48,9 +48,10 @@ class ChoiceColumns:
 
 
 def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled: bool) -> ChoiceColumns:
-    """Return the columns to use: those `asked` for, else those with usual names; "answer" is a label beside choices.
+    """Return the columns to use: the given ones (`asked`), else those with usual names; "answer" is a label
+    beside choices.
 
-    Raises UserError listing the columns when one asked for is absent, or none can be found.
+    Raises UserError listing the columns if a given one is absent or none can be detected.
     """
     header = Header(columns, path)
     wanted = [("context", name) for name in asked.context] + [("choices", name) for name in asked.choices]
@@ -103,7 +104,7 @@ def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str
 
 
 def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ...]]:
-    """Return a row's choices, and their names where it tells them; empty cells at the end are no choices.
+    """Return a row's choices, and their names if it has them; empty cells at the end are ignored.
 
     One column may hold a list of texts, or an object {"text": [...], "label": [...]}.
     """

@@ -70,8 +70,8 @@ def place_of(said: ChoiceLabel, counting: Counting) -> int:
 def counting_of(rows: Sequence[ChoiceLabel]) -> Counting:
     """Return how the labels of a file, all its rows, are to be read.
 
-    They are texts where each is one of its own row, and numbers or letters where each is one of those. Raises UserError
-    where both fit and mean other choices, and where some are the one and some the other, so that neither can be told.
+    They are texts if each label is the text of a choice in its row, and numbers or letters if each is one of those.
+    Raises UserError if both readings fit and disagree, or if neither fits all rows.
     """
     rows = [said for said in rows if said.label.strip()]
     if rows and all(said.text is not None for said in rows):

@@ -61,7 +61,7 @@ class PairedTextSource(TableSource):
         return self.passed_on(dataclasses.replace(self.task, text=found.source, target=found.label))
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; a column that a file does not have is found anew."""
+        """Return the task for other data, a file or a folder; a column that the file lacks is detected again."""
         task = super().moved(data, given)
         source = task.source
         assert isinstance(source, PairedTextSource)
@@ -118,7 +118,7 @@ class Generate(TableTask):
     """The column with the source, or several, each of whose texts then follows its column's name and a colon; found by
     its name when left open."""
     target: str = ""
-    """The column with the text to write; found by its name when left open."""
+    """The column with the text to write; detected by its name if not given."""
     sight: Sight = "auto"
     """What the tokens of a source see: left_to_right, those before them; prefix, all of the source (UniLM, Dong et al.
     2019, section 2.3); source, an encoder reads it and a decoder writes from it; auto, as the model was pretrained."""

@@ -38,9 +38,9 @@ class SourceColumns:
 
 
 def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled: bool) -> SourceColumns:
-    """Return the columns to use: those `asked` for, else those with usual names; of two columns the other one.
+    """Return the columns to use: the given ones (`asked`), else those with usual names; of two columns the other one.
 
-    Raises UserError listing the columns when one asked for is absent, or none can be found.
+    Raises UserError listing the columns if a given one is absent or none can be detected.
     """
     header = Header(columns, path)
     for name in asked.source:

@@ -112,16 +112,16 @@ class Multilabel(WeightedTask):
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
     separator: str = ""
-    """What stands between labels in a cell: found by looking (; or | or a comma) when left open; none if each cell is
-    one label. Lists (JSON) need none."""
+    """The separator between labels in a cell: detected (; or | or a comma) if not given; none if each cell holds one.
+    Lists (JSON) need none."""
     label_columns: tuple[str, ...] = ()
-    """Columns that are named as the labels and hold 1 where a row has the label, else 0; found if all columns but the
-    text are such and there is no column of labels."""
+    """Columns named like the labels, 1 if a row has the label, else 0; detected if all columns but the text are of that
+    kind and no column holds labels."""
     threshold: str = "global"
     """The probability from which a label is given: global, one for all labels that gives the highest micro F1 on the
     development rows; per-label, one each that gives the label's highest F1; or a number, such as 0.5."""
     thresholds: tuple[float, ...] = ()
-    """The thresholds, one a label; found on the development rows."""
+    """The thresholds, one for each label; tuned on the development rows."""
 
     def __post_init__(self) -> None:
         """Refuse a threshold that is none, and columns of both kinds."""
@@ -133,7 +133,7 @@ class Multilabel(WeightedTask):
             raise ValueError(f"thresholds has {len(self.thresholds)} numbers, but there are {len(self.labels)} labels")
 
     def _number(self) -> float | None:
-        """Return the threshold that was given as a number, None for one to be found. Raises ValueError otherwise."""
+        """Return the threshold that was given as a number, None if it is to be tuned. Raises ValueError otherwise."""
         if self.threshold in ("global", "per-label"):
             return None
         try:
@@ -146,7 +146,7 @@ class Multilabel(WeightedTask):
 
     @property
     def criterion(self) -> str:
-        """Return what the thresholds are found by: micro F1, or macro F1 where each label has its own."""
+        """Return the metric that thresholds are tuned for: micro F1, or macro F1 if each label has its own."""
         return "macro_f1" if self.threshold == "per-label" else "micro_f1"
 
     @property
@@ -156,7 +156,7 @@ class Multilabel(WeightedTask):
 
     @property
     def decisive(self) -> tuple[float, ...]:
-        """Return the thresholds in use: those found, or the number that was given, or 0.5."""
+        """Return the thresholds in use: the tuned ones, or the number that was given, or 0.5."""
         number = self._number()
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 

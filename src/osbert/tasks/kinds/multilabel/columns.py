@@ -51,7 +51,7 @@ class LabelColumns(TextColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSearch:
-    """What the user, or the training, says of the columns; "" and () where nothing is said.
+    """The columns that the user or the training run names; "" and () for those that they do not.
 
     `labels`: those that are known.
     """
@@ -64,7 +64,7 @@ class LabelSearch:
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
         """Return the columns of a table; without `labelled` the labels may be absent.
 
-        Raises UserError when they cannot be found, when several may be meant, and at several separators.
+        Raises UserError if they cannot be detected, when several may be meant, and at several separators.
         """
         header = Header(table.columns, table.called)
         flags = self._flags(table, header, labelled=labelled)
@@ -96,7 +96,7 @@ class LabelSearch:
     def _separator(self, table: Table, label: str, *, labelled: bool) -> str:
         """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at.
 
-        Without `labelled` what cannot be decided is not asked: a cell is one label.
+        Without `labelled` an ambiguous cell is one label.
         """
         rows = (row for row in _rows(table) if label in row.values and label not in row.nested)
         cells = dict.fromkeys(row.values[label] for row in rows)
@@ -109,7 +109,7 @@ class LabelSearch:
             return NONE
 
     def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
-        """Return the columns of 0 and 1 that are labels: those asked for, of the known labels, or all there are."""
+        """Return the columns of 0 and 1 that are labels: the given ones, those of the known labels, or all."""
         if self.asked.label:
             return ()
         if self.flags:

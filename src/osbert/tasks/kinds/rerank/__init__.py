@@ -63,7 +63,7 @@ class CandidateSource(TableSource):
         return self.passed_on(replace(self.task, **asdict(columns)))
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; columns that a file does not have are found anew."""
+        """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
         task = super().moved(data, self._replaced(given) | dict(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
@@ -136,11 +136,11 @@ class Rerank(CutTask):
     )
 
     query: str = ""
-    """The column with the query; found by its name when left open."""
+    """The column with the query; detected by its name if not given."""
     document: str = ""
-    """The column with a document, or a list of them; found by its name when left open."""
+    """The column with a document, or a list of them; detected by its name if not given."""
     label: str = ""
-    """The column with the relevance of the document, or a list; found by its name when left open."""
+    """The column with the relevance of the document, or a list; detected by its name if not given."""
     positive: str = ""
     """Instead of document and label: the column with a relevant document, or a list of them."""
     negative: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class Rerank(CutTask):
     cutoff: int = 10
     """How many of the first candidates MRR and nDCG look at."""
     highest: float = 1.0
-    """Highest relevance in the training rows, found there if above 1: bce's probability is the share of it."""
+    """Highest relevance in the training rows, set in training if above 1. With bce a probability is relative to it."""
     long: Long = "truncate"
     """How a query and a document are read that do not fit together: truncate, the beginning, of which the longer one
     loses its end; head+tail, of what is too long a quarter from its beginning and the rest from its end; error, not at
@@ -304,7 +304,7 @@ class Rerank(CutTask):
         )
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return how many queries the scores are means over, how many are left out, and of how many only nDCG tells."""
+        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
         without = len(_without(records))
         counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
         if alike := _all_relevant(records):

@@ -57,9 +57,9 @@ class CandidateColumns:
 
 
 def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
-    """Return the columns to use: those `asked` for, else those with usual names.
+    """Return the columns to use: the given ones (`asked`), else those with usual names.
 
-    Raises UserError listing the columns when one asked for is absent, one that is needed cannot be found, or both forms
+    Raises UserError listing the columns if a given one is absent, one that is needed cannot be found, or both forms
     may be meant.
     """
     header = Header(columns, path)
@@ -98,7 +98,7 @@ def documents_of(header: Header, *, but: Sequence[str]) -> str:
 def _forms(header: Header, asked: CandidateColumns, query: str) -> tuple[str, str]:
     """Return the column of documents or that of relevant ones; "" for the other, or for both where neither is there.
 
-    Raises UserError when the columns asked for are of both forms, and when none is and both forms may be meant.
+    Raises UserError if the given columns are of both forms, or if none is given and both forms are possible.
     """
     document = asked.document or documents_of(header, but=(query, asked.label, *asked.negative))
     positive = asked.positive or header.first(_POSITIVES, but=(query, asked.label))

@@ -18,7 +18,7 @@ Found = tuple[Row, Record | None]
 
 @dataclass(frozen=True, kw_only=True)
 class QueryRows(Row):
-    """The rows of one query; `found`: each with its own record, None where it has no text."""
+    """The rows of one query; `found`: each row with its own record, None if it has no text."""
 
     found: tuple[Found, ...]
 
@@ -63,7 +63,7 @@ def _gathered(group: list[Found]) -> Found:
 
 
 def _parts(row: Row, prediction: Prediction | None) -> Iterator[tuple[Row, Prediction | None]]:
-    """Yield each row of a query with what is said of its candidate, or of its list of candidates."""
+    """Yield each row of a query with the prediction for its candidate, or for its list of candidates."""
     assert isinstance(row, QueryRows)
     begin = 0
     for one, record in row.found:

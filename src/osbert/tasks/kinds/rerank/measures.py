@@ -58,7 +58,7 @@ def ndcg(scores: Floats, relevance: Floats, cutoff: int) -> float:
 
 
 def average_precision(scores: Floats, relevance: Floats) -> float:
-    """Return the mean, over the relevant ones of n candidates, of the share of relevant ones down to each.
+    """Return the average precision of n ranked candidates: the mean precision at the rank of each relevant one.
 
     >>> round(average_precision(np.array([3.0, 2.0, 1.0]), np.array([1.0, 0.0, 1.0])), 4)  # (1 + 2 / 3) / 2
     0.8333

@@ -58,14 +58,14 @@ class CandidateScore(Prediction):
 class Ranking(Prediction):
     """The candidates of a query: `value` holds their scores, in the order in which the candidates were given.
 
-    `candidates`: what is said of each, in the same order.
+    `candidates`: the prediction for each, in the same order.
     """
 
     candidates: tuple[CandidateScore, ...] = ()
 
     @classmethod
     def of(cls, candidates: Sequence[CandidateScore]) -> Self:
-        """Return what is said of some candidates, in the order in which they were given; their ranks stay."""
+        """Return the predictions for some candidates, in the order in which they were given, with their ranks."""
         said = tuple(replace(one, index=index) for index, one in enumerate(candidates))
         cut = sum(one.truncated for one in said)
         return cls(value=tuple(one.value for one in said), candidates=said, truncated=cut)

@@ -83,7 +83,7 @@ class SpanSource(TableSource):
             yield from questions(content, origin, problems)
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a share of the paragraphs, but those of unknown answer."""
+        """Return which are held out: all questions of a fraction of the paragraphs, but those of unknown answer."""
         paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
         return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
@@ -158,15 +158,15 @@ class Span(TableTask):
     unanswerable: Literal["auto", "yes", "no"] = "auto"
     """Whether a paragraph may hold no answer; auto is yes where one of the training questions has none."""
     threshold: float = 0.0
-    """By how much the best answer must outscore that there is none; found on the development questions, for F1."""
+    """Least margin of the best answer over "no answer"; tuned for F1 on the development questions."""
     scoring: Literal["auto", "words", "characters"] = "auto"
     """What scores compare: words as SQuAD, or characters as CMRC 2018; auto is characters where answers are Chinese."""
     question: str = ""
-    """The column of a table with the question; found by its name when left open."""
+    """The column of a table with the question; detected by its name if not given."""
     paragraph: str = ""
-    """The column with the paragraph; found by its name when left open."""
+    """The column with the paragraph; detected by its name if not given."""
     answer: str = ""
-    """The column with the answer, empty where there is none; found by its name when left open."""
+    """The column with the answer, empty where there is none; detected by its name if not given."""
     answer_start: str = ""
     """The column with the character at which the answer begins; without it, the answer's first occurrence counts."""
 

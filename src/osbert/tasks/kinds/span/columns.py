@@ -45,7 +45,7 @@ class QuestionColumns:
 
 
 def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
-    """Return the columns to use: those `asked` for, else those with usual names.
+    """Return the columns to use: the given ones (`asked`), else those with usual names.
 
     Raises UserError listing the columns when one is missing that is needed, which without `labelled` the answer is not.
     """

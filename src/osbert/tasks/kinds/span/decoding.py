@@ -20,7 +20,7 @@ ANSWER, NO_ANSWER = "answer", "no answer"
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """How answers are found: `most` starts and ends of a window are combined, and as many answers are listed.
+    """How answers are decoded: the best `most` starts and ends of a window are combined, and `most` answers are listed.
 
     `longest`: most pieces of an answer. `unanswerable`: whether there may be none; then there is one when its score is
     above that of none (start and end at [CLS], section 4.3) by more than `threshold`.

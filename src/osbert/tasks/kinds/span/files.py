@@ -16,7 +16,7 @@ from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.terminal import one_line
 
 Told = tuple[str, int | None]
-"""An answer as a file tells it: its text and the character at which it is said to begin, None where nothing is said."""
+"""An answer as a file has it: its text, and the character at which it begins, None if the file does not say."""
 SMALL, TIMES = 1 << 26, 32
 """Most characters of a file that is read whole, and most for each of its bytes where that is more."""
 _NEAR = 40
@@ -90,7 +90,7 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
 
 
 def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
-    """Return a question with its answers as a SQuAD file tells them; raises ValueError, saying why, if it cannot."""
+    """Return a question with its answers as a SQuAD file has them; raises ValueError with the reason if it cannot."""
     if asked.get("is_impossible"):
         return replace(record, label=())
     answers = asked.get("answers")
@@ -108,10 +108,10 @@ def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
 
 
 def located(record: Question, told: Sequence[Told]) -> Question:
-    """Return a question with answers whose starts are right, and a remark on what was mended.
+    """Return a question with corrected answer starts, and a remark on the corrections.
 
-    An answer that does not stand where it is said to is sought where it stands nearest, whatever its spaces and case;
-    one of which nothing is said, where it stands first. If it stands nowhere, its start is -1. Empty ones are none.
+    An answer whose start is wrong moves to its nearest occurrence, ignoring spaces and case; one without a start, to
+    its first occurrence. If the paragraph does not contain it, its start is -1. Empty answers are dropped.
     """
     kept = [(text, start) for text, start in told if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
@@ -134,7 +134,7 @@ def _passed_over(start: int | None) -> str:
 
 
 def _sought(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
-    """Return an answer where it really stands, and a remark, "" where it stands as it is told."""
+    """Return an answer with its true start, and a remark, "" if the file was right."""
     if start is not None and start >= 0 and paragraph.startswith(text, start):
         return Gold(text, start), ""
     found = _nearest(paragraph, text, start or 0)

@@ -40,7 +40,7 @@ class Question(Record):
 
 
 class AnswerCandidate(NamedTuple):
-    """A possible answer: paragraph[start:end], its score, and its share among those listed.
+    """A possible answer: paragraph[start:end], its score, and its probability among those listed.
 
     That there is no answer is a candidate too, of an empty text at -1.
     """
@@ -66,7 +66,7 @@ class AnswerPrediction(Prediction):
 
     @property
     def text(self) -> str:
-        """Return the likeliest text, whatever is said of there being none."""
+        """Return the likeliest text, even if "no answer" is likelier."""
         return next((candidate.text for candidate in self.candidates if candidate.start >= 0), "")
 
     @property

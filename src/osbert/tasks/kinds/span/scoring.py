@@ -51,7 +51,7 @@ def exact_characters(said: str, true: str) -> float:
 
 
 def f1_characters(said: str, true: str) -> float:
-    """Return the F1 of the longest run that two answers share, of Chinese characters and other words (CMRC 2018)."""
+    """Return the F1 of the longest common run of two answers, of Chinese characters and other words (CMRC 2018)."""
     ours, theirs = (_CMRC_WORD.findall(_without_signs(answer)) for answer in (said, true))
     if not ours or not theirs:
         return float(ours == theirs)

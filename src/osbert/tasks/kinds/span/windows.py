@@ -60,7 +60,7 @@ class Cutter:
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, QuestionWindow]]:
         """Yield the windows, each with the number of the paragraph's piece that it begins with.
 
-        The first one tells how many pieces of the question did not fit.
+        The first one counts the pieces of the question that did not fit.
         """
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)

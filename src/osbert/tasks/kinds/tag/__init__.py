@@ -147,7 +147,7 @@ class Tag(Task):
     types: tuple[str, ...] = ()
     """The types of entities, learnt from the training rows when left open."""
     scheme: Scheme = "bio"
-    """What a word's label tells: bio, begin or inside of an entity; bioes, also its end or the single word; words, a
+    """The tagging scheme: bio, begin or inside of an entity; bioes, also its end or the single word; words, a
     label of its own, such as its part of speech. Files may be in any scheme that spells entities."""
     pieces: Literal["first", "all"] = "first"
     """Which pieces of a word carry its label: the first, as the paper, or all of them."""
@@ -162,17 +162,17 @@ class Tag(Task):
     """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context).
     A step is then of as many documents as have about --batch sentences."""
     overlap: int = 128
-    """Pieces that two windows of a long text share, at most half a window."""
+    """Overlap of two windows of a long text in pieces, at most half a window."""
     split: Split = "words"
     """What a word is where a file does not say: words, between spaces and punctuation, or characters, for Chinese."""
     text: str = ""
-    """The name of the text in JSON lines, or in a table to predict; found by its name when left open."""
+    """The name of the text in JSON lines, or in a table to predict; detected by its name if not given."""
     column: int = 0
     """The tags' column in a file of columns, counted from 1; the last when left open."""
     encoding: str = ""
     """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
     held_out: float = 0.1
-    """Share of the training texts kept for development when there is no development file."""
+    """Fraction of the training texts held out for development if there is no development file."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, or cannot go together."""
@@ -312,7 +312,7 @@ class Tag(Task):
         return found
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""
+        """Return precision, recall and F1 as conlleval and seqeval, and the fraction of repaired labels."""
         scores = entity_scores([one.value for one in predictions], [record.label for record in records], self.types)
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
@@ -323,7 +323,7 @@ class Tag(Task):
         return tuple(span.type for span in record.label or ())
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return which entities are found, with the true and the found ones marked."""
+        """Return the outcome with the true and the predicted entities marked in the text."""
         assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
         return entities_outcome(prediction, record, self.error(prediction, record))
 

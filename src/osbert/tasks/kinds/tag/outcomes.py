@@ -1,4 +1,4 @@
-"""How tagging did on one text: which true entities were found, as what, and which of those found are none."""
+"""The outcome of tagging a text: true entities that were predicted, with which type, and false predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 
 
 def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: float) -> RecordOutcome:
-    """Return the outcome of a text: right if its entities are found and no others.
+    """Return the outcome of a text: right if exactly its entities are predicted.
 
     Its confidence is that of the entity which is least sure. A found entity with the words of a true one is paired with
     it, whatever its type; others are paired with none.

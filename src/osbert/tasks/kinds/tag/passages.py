@@ -1,4 +1,4 @@
-"""What tagging stands on: texts whose words are known, the entities found in them, and their pieces; no task itself."""
+"""The basis of tagging: texts divided into words, their entities and their pieces."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EntityPrediction(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return what entities a record is found to hold."""
+        """Return the entities that are predicted for a record."""
         types = ", ".join(span.type for span in self.value)
         return f"found to hold the same ({types})" if types else "found to hold no entity"
 
