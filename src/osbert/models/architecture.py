@@ -49,10 +49,13 @@ class Architecture(Sizes):
     gated: bool = False
     """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
     layer then adds biases."""
-    positions: Literal["learned", "rotary", "disentangled", "none"] = "learned"
-    """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), or attention
-    scores between tokens and learned vectors of distances (disentangled, DeBERTa); none: what distance_scores give is
-    all (T5)."""
+    positions: Literal["learned", "rotary", "disentangled", "distances", "none"] = "learned"
+    """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), attention scores
+    between tokens and learned vectors of distances (disentangled, DeBERTa), or between queries and sinusoids of
+    distances (distances, Transformer-XL; attention then has two biases of its own and no others); none: what
+    distance_scores give is all (T5)."""
+    segment_scores: bool = False
+    """With positions = distances: whether queries also score if a key is of their own segment (XLNet)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
     window: int = 0
@@ -68,7 +71,7 @@ class Architecture(Sizes):
     """Distances to either side with a vector, for disentangled positions: half of them for one distance each, the
     others for wider and wider ranges up to `farthest`. 0: one vector for each distance."""
     farthest: int = 512
-    """The distance from which on all have the same vector, for disentangled positions."""
+    """The distance from which on all have the same vector, for disentangled positions and for distances."""
     distance_projections: bool = False
     """Whether blocks make queries and keys of distances by matrices of their own, for disentangled positions; or by
     those of the tokens, as DeBERTa's third version."""
@@ -108,6 +111,9 @@ class Architecture(Sizes):
     """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
     neighbours: float = 0.0
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+    memory: int = 0
+    """Tokens before a sequence whose states all layers see as well, in pretraining on streams (data.streams;
+    Transformer-XL); 0 for none. Elsewhere sequences have no past."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
     piece_transform: bool = True
@@ -193,7 +199,7 @@ class Architecture(Sizes):
         `length`: tokens of the sequence.
         """
         within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
-        kept = self.attention_dropout or self.positions == "disentangled" or self.distance_scores
+        kept = self.attention_dropout or self.positions in ("disentangled", "distances") or self.distance_scores
         return within + (3 * self.heads * length if kept else 0)
 
     def is_local(self, layer: int) -> bool:
@@ -214,7 +220,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             0,
             (
                 *("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
-                "head_width",
+                *("head_width", "memory"),
             ),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
@@ -260,24 +266,33 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions != "learned":
         yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
-    own = {"rotary": ("rotary_base", "local_base"), "disentangled": ("buckets", "farthest", "distance_projections")}
+    own = {
+        ("rotary",): ("rotary_base", "local_base"),
+        ("disentangled",): ("buckets", "distance_projections"),
+        ("distances",): ("segment_scores",),
+        ("disentangled", "distances"): ("farthest",),
+    }
     for positions, names in own.items():
-        for name in names if sizes.positions != positions else ():
+        for name in names if sizes.positions not in positions else ():
             if getattr(sizes, name) != getattr(Architecture, name):
-                yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not {positions}"
+                right = " or ".join(positions)
+                yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not {right}"
+    if sizes.positions == "distances" and sizes.width % 2:
+        yield f"width is {sizes.width}, but half of a distance's numbers are sines: it must be even"
     if sizes.buckets % 2:
         yield f"buckets is {sizes.buckets}, but half of them are for one distance each: it must be even"
-    least = sizes.buckets // 2 + 2
+    least = 1 if sizes.positions == "distances" else sizes.buckets // 2 + 2
     if not least <= sizes.farthest <= MOST["length"]:
-        yield f"farthest is {sizes.farthest:,}, but must be from {least:,} (buckets / 2 + 2) to {MOST['length']:,}"
+        yield f"farthest is {sizes.farthest:,}, but must be from {least:,} to {MOST['length']:,}"
 
 
 def _of_distance_scores(sizes: Architecture) -> Iterator[str]:
     if sizes.distance_scores % 4 or not 0 <= sizes.distance_scores <= 256:
         yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
-    for name in ("distance_scores", "key_heads") if sizes.positions == "disentangled" else ():
+    without = {"disentangled": ("distance_scores", "key_heads"), "distances": ("distance_scores",)}
+    for name in without.get(sizes.positions, ()):
         if getattr(sizes, name):
-            yield f"{name} is {getattr(sizes, name)}, which disentangled positions do without: leave it at 0"
+            yield f"{name} is {getattr(sizes, name)}, but positions = {sizes.positions} excludes it: leave it at 0"
 
 
 def _of_neighbours(sizes: Architecture) -> Iterator[str]:

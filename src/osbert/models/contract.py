@@ -16,6 +16,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.generation.contract import CachedDecoder
+from osbert.models.memory import Memory, Past
 from osbert.models.pooling import Pooling
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
@@ -60,8 +61,8 @@ class StepSize:
     tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the sum
     of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a local
     block, where the model has such. `source`: the size of what a decoder writes from, where there is one, and
-    `cross_pairs` the sum over sequences of their tokens times those of their source. `companions`: the sizes of the
-    same step for the learner's companions.
+    `cross_pairs` the sum over sequences of their tokens times those of their source. `remembered`: the tokens that a
+    sequence sees of its past. `companions`: the sizes of the same step for the learner's companions.
     """
 
     tokens: int
@@ -73,6 +74,7 @@ class StepSize:
     local_pairs: int = 0
     source: StepSize | None = None
     cross_pairs: int = 0
+    remembered: int = 0
     companions: Mapping[str, StepSize] = field(default_factory=dict)
 
     @classmethod
@@ -104,6 +106,7 @@ class StepSize:
             local_pairs=sum(length * min(length, 2 * window + 1) for length in lengths) if window else 0,
             source=cls.of(learner, sources) if sources else None,
             cross_pairs=sum(length * other for length, other in zip(lengths, seen)),
+            remembered=0 if learner.memory is None else learner.memory.length,
             companions={
                 name: cls.of(companion, [batch.with_targets(companion.heads) for batch in batches])
                 for name, companion in learner.companions.items()
@@ -153,6 +156,10 @@ class Backbone(nn.Module):
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
+        raise NotImplementedError
+
+    def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
+        """Return what `forward` does of sequences with a past, and the past of those that follow on them."""
         raise NotImplementedError
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
@@ -288,7 +295,8 @@ class Learner(nn.Module):
     """A backbone and its heads by objective name: one pass over the tokens, one loss an objective.
 
     `weights`: the weights of losses that are not 1, by objective name. `companions`: the models that heads train beside
-    the backbone (ELECTRA's generator), by name; tables that they share with it are the backbone's.
+    the backbone (ELECTRA's generator), by name; tables that they share with it are the backbone's. `memory`: what is
+    kept of the streams that its batches continue, None without; a checkpoint holds it, and a model's folder does not.
     """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
@@ -299,6 +307,7 @@ class Learner(nn.Module):
         companions = {name: one for head in heads.values() for name, one in head.companions.items()}
         self.companions: Mapping[str, Learner] = nn.ModuleDict(companions)  # type: ignore[assignment]
         self.weights: Mapping[str, float] = {}
+        self.memory: Memory | None = None
 
     def before(self, batch: Batch) -> tuple[Batch, dict[str, Loss]]:
         """Return the batch that the backbone reads, and the losses of the companions."""
@@ -313,6 +322,10 @@ class Learner(nn.Module):
         for head in self.heads.values():
             if head.frozen is not None:
                 return head.frozen(batch)
+        if self.memory is not None:
+            states, past = self.backbone.continued(batch, self.memory.of(batch.records), read)
+            self.memory.keep(batch.records, past)
+            return states
         return self.backbone(batch, read)
 
     def forward(self, batch: Batch) -> dict[str, Loss]:

@@ -61,7 +61,7 @@ class PairArchitecture(Architecture):
         for name, value in off.items():
             if getattr(self, name) != value:
                 yield f"{name} is {getattr(self, name)}, which an encoder with a decoder does without: leave it out"
-        if self.positions == "disentangled":
-            yield "positions is disentangled, whose decoder keeps no keys: take learned, rotary or none"
+        if self.positions in ("disentangled", "distances"):
+            yield f"positions is {self.positions}, whose decoder keeps no keys: take learned, rotary or none"
         if self.reading == "both" and self.summary in ("token", "first"):
             yield f"reading is both, and summary is {self.summary}, but its first token sees no other: take last"

@@ -19,6 +19,7 @@ CHANGES = [
     {"normalization": "pre"},
     {"biases": False},
     {"normalization": "pre", "biases": False, "positions": "rotary"},
+    {"positions": "distances", "segment_scores": True},
 ]
 
 

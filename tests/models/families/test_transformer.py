@@ -15,7 +15,7 @@ from osbert.models.contract import StepSize
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 2**16)
-POSITIONS = ["learned", "rotary", "disentangled"]
+POSITIONS = ["learned", "rotary", "disentangled", "distances"]
 V3 = {"positions": "disentangled", "segments": 0, "vocabulary": 128_100}
 
 
@@ -114,6 +114,9 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"project_first": True}, "embedding is 0"),
         ({"positions": "disentangled", "distance_scores": 8}, "distance_scores is 8"),
         ({"positions": "disentangled", "key_heads": 1}, "key_heads is 1"),
+        ({"positions": "distances", "distance_scores": 8}, "distance_scores is 8"),
+        ({"positions": "distances", "width": 9, "heads": 3}, "width is 9"),
+        ({"segment_scores": True}, "segment_scores is True"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -172,6 +175,9 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"positions": "disentangled", "buckets": 4},
         {"positions": "disentangled", "buckets": 4, "farthest": 5},
         {"positions": "disentangled", "distance_projections": True},
+        {"positions": "distances"},
+        {"positions": "distances", "farthest": 3},
+        {"positions": "distances", "segment_scores": True},
         {"window": 2, "global_every": 2},
         {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
         {"normalization": "pre", "first_norm": False},
@@ -198,8 +204,9 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
     # By other settings, which are then those that change.
-    needed = [("positions", "rotary"), ("positions", "disentangled"), ("normalization", "pre"), ("biases", False)]
-    needed += [("embedding", 6), *([("buckets", 4)] if "farthest" in change else [])]
+    needed = [("positions", one) for one in ("rotary", "disentangled", "distances")]
+    needed += [("normalization", "pre"), ("biases", False)]
+    needed += [("embedding", 6), *([("buckets", 4)] if {"buckets", "farthest"} <= change.keys() else [])]
     base = {name: value for name, value in needed if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
@@ -209,6 +216,7 @@ def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
     tested |= {"piece_transform", "tied", "scaled_pieces"}  # of the language-model heads: heads/test_predictions.py
+    tested |= {"memory"}  # of a learner's streams: ../test_memory.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 

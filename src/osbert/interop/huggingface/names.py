@@ -121,6 +121,9 @@ _CROSS = {
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
 
+_RELATIVE = ("inward.weight", "content", "distance", "segment", "segments")
+"""Those of attention with scores of distances."""
+
 _ADAPTERS = {
     f"{ours}.{part}": (f"{theirs}.{part}",)
     for ours, theirs in (("attention_adapter", "attention.output.adapter"), ("feedforward_adapter", "output.adapter"))
@@ -194,6 +197,14 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         if architecture.distance_projections:
             own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
             names |= _both(f"blocks.{layer}.attention.distance_inward", own)
+        if architecture.positions == "distances":
+            own_ones = (name for name in _RELATIVE if architecture.segment_scores or "segment" not in name)
+            names |= {
+                f"blocks.{layer}.attention.relative.{name}": (f"encoder.layer.{layer}.attention.self.relative.{name}",)
+                for name in own_ones
+            }
+            for part in ("inward", "outward", *(["query"] if architecture.key_heads else [])):
+                del names[f"blocks.{layer}.attention.{part}.bias"]
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -287,7 +298,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return ()
     of_some = (
         *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
-        *("buckets", "farthest", "distance_projections", "project_first"),
+        *("buckets", "farthest", "distance_projections", "project_first", "segment_scores"),
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}

@@ -18,6 +18,7 @@ from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, scored_distances
+from osbert.models.transformer.embeddings import DistanceTable
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
 
@@ -132,7 +133,7 @@ class PaddedGraph(nn.Module):
     def _distances(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the vectors of distances (W, D), and which of them each query and key have, (1, T, T)."""
         table = self.backbone.embeddings.distances
-        if table is None:
+        if not isinstance(table, DistanceTable):
             return None
         found = Distances(vectors=table.norm(table.table.weight), rows=self.rows)
         return found.vectors, found.rows_of(positions[:, None] - positions)[None]
@@ -189,6 +190,8 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
         yield f"its backbone is of the family {learner.backbone.architecture.family}, not a Transformer"
     elif learner.backbone.recurrent is not None:
         yield "it has recurrent layers above the encoder"
+    elif learner.backbone.architecture.positions == "distances":
+        yield "its positions are distances, for which there is no padded form yet"
     found = learner.heads[head] if head else None
     if found is None:
         return

@@ -21,10 +21,13 @@ from osbert.models.fast.linear import Linear
 from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedStepDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
+from osbert.models.memory import Past
 from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
+from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
+from osbert.models.transformer.relative import RelativeScores
 
 
 class Transformer(Backbone):
@@ -94,6 +97,8 @@ class Transformer(Backbone):
         for part in self.modules():
             if isinstance(part, Adapter):
                 part.silence()
+            elif isinstance(part, RelativeScores):
+                part.initialise(self.architecture.deviation)
         if self.architecture.scaled_outputs:
             for block in {*self.depth}:
                 for layer in (block.attention.outward, block.down):
@@ -115,6 +120,24 @@ class Transformer(Backbone):
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
         return self.summarised(hidden, batch)
+
+    def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
+        """Return what `forward` does where layers also see the past of their sequences, and the past after these."""
+        joined = Continuation(batch, past)
+        layout = self.layout(joined.batch)
+        layouts = self.layouts(layout.reading(joined.present, batch.lengths) if sum(past.lengths) else layout)
+        *_, last = self.layouts(layout)
+        inputs: list[Tensor] = []
+        hidden = self.embeddings(batch)
+        for number, (block, seen) in enumerate(zip(self.depth, layouts, strict=True)):
+            inputs.append(joined.rows(number, hidden))
+            if read is not None and number + 1 == len(self.depth):
+                seen = last.reading(joined.present[read], batch.reads)
+            hidden = block(inputs[-1], seen)
+        hidden = self.top(hidden, batch)
+        if read is not None:
+            hidden = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan).index_copy_(0, read, hidden)
+        return self.summarised(hidden, batch), joined.next(inputs)
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (..., D) of the summaries (..., D)."""
@@ -165,6 +188,7 @@ class Transformer(Backbone):
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
         if self.embeddings.distances is not None:
             layout.distances = self.embeddings.distances(layout)
+            layout.segments = batch.segments if sizes.segment_scores else None
         return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
 
     def readable(self, batch: Batch) -> Tensor | None:
@@ -220,12 +244,17 @@ class Transformer(Backbone):
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
-        # Of distances a query meets twice as many as there are keys, and so does a key.
-        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.heads * sizes.key_width
+        if size.remembered:  # keys and values are made of what is remembered, too
+            pairs += size.tokens * size.remembered * sizes.layers
+            forward += 2 * size.sequences * size.remembered * sizes.layers * matrix_weights(inward) * 2 // 3
+        # Of distances a query meets twice as many as there are keys, and so does a key; looking left, as many as keys.
+        factors = {"disentangled": 12, "distances": 6 if sizes.direction == "left_to_right" else 8}
+        forward += factors.get(sizes.positions, 4) * pairs * sizes.heads * sizes.key_width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
 
 
 def _token_weights(block: Block) -> int:
     """Return how many weights a token passes in a block: all but those that distances alone pass."""
-    distances = block.attention.distance_inward
-    return matrix_weights(block) - (0 if distances is None else matrix_weights(distances))
+    attention = block.attention
+    of_distances = (attention.distance_inward, attention.relative)
+    return matrix_weights(block) - sum(matrix_weights(one) for one in of_distances if one is not None)

@@ -16,6 +16,7 @@ from osbert.models.transformer.disentangled import TERMS, scored_distances
 from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import neighbours, rotate
+from osbert.models.transformer.relative import RelativeScores
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
@@ -32,6 +33,8 @@ class Attention(nn.Module):
         """Make the linear layers; `across`: keys and values are those of another text (`across`)."""
         super().__init__()
         width = architecture.width
+        self.relative = RelativeScores(architecture) if architecture.positions == "distances" else None
+        biases = architecture.biases and self.relative is None  # u and v stand for them
         self.heads = architecture.heads
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
@@ -42,11 +45,11 @@ class Attention(nn.Module):
         joined = inner = self.heads * architecture.key_width
         if architecture.key_heads or across:
             self.sharing = self.heads // (architecture.key_heads or self.heads)
-            self.query = Linear(width, joined, bias=architecture.biases)
+            self.query = Linear(width, joined, bias=biases)
             self.matrices = {"query": ("query",), "inward": ("key", "value")}
             inner = joined // self.sharing
-        self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
-        self.outward = Linear(joined, width, bias=architecture.biases)
+        self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=biases)
+        self.outward = Linear(joined, width, bias=biases)
         self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
         distances = architecture.positions == "disentangled"
         self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
@@ -117,6 +120,8 @@ class Attention(nn.Module):
         """Return the queries (R, H, K) and the layout with the biases that distances give; without these as it is."""
         if layout.distances is None:
             return query, layout
+        if self.relative is not None:
+            return self.relative(query, layout)
         query = query * TERMS**-0.5
         of_distances = self.project_distances(layout.distances.vectors)
         each = query.is_cuda and torch.is_grad_enabled()

@@ -79,6 +79,8 @@ class Block(nn.Module):
         attention = self.attention
         attention.kernel = torch.compiler.disable(attention.kernel)
         attention.distance_biases = torch.compiler.disable(attention.distance_biases)
+        if attention.relative is not None:
+            attention.relative.forward = torch.compiler.disable(attention.relative.forward)  # type: ignore[method-assign]
         super().compile(**options)
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Embeddings: piece + segment + learned position, summed, normalised, dropped out (BERT, section 3, figure 2).
 
-And the vectors of distances, where these stand for positions (DeBERTa).
+And the vectors of distances, where these stand for positions (DeBERTa, Transformer-XL).
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from osbert.models.transformer.block import norm
 from osbert.models.transformer.disentangled import Distances, distance_rows
 from osbert.models.transformer.distance_scores import DistanceScores
 from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.relative import DistanceEncodings
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
 
 
 class Embeddings(nn.Module):
-    """Batch -> (N, D). Rotary and disentangled positions act inside attention, so `positions` is None with them.
+    """Batch -> (N, D). Positions that act inside attention, such as rotary ones, leave `positions` None.
 
     Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2), or
-    before they are normalised (DeBERTa). `distances`: the vectors of disentangled positions.
+    before they are normalised (DeBERTa). `distances`: the vectors of the distances that attention reads.
     """
 
     def __init__(self, architecture: Architecture, pieces: nn.Embedding | None = None) -> None:
@@ -45,7 +46,11 @@ class Embeddings(nn.Module):
         self.projection = (
             Linear(width, architecture.width, bias=not self.project_first) if architecture.embedding else None
         )
-        self.distances = DistanceTable(architecture) if architecture.positions == "disentangled" else None
+        self.distances: DistanceTable | DistanceEncodings | None = None
+        if architecture.positions == "disentangled":
+            self.distances = DistanceTable(architecture)
+        elif architecture.positions == "distances":
+            self.distances = DistanceEncodings(architecture)
 
     def forward(self, batch: Batch, pieces: Tensor | None = None) -> Tensor:
         """Return the (N, D) input of the first block; `pieces` (N, D'): the embeddings of its pieces, if known."""

@@ -34,7 +34,8 @@ class Layout:
     each sequence has; `firsts` (B + 1,), int32: where they begin, as `bounds`. Both are None where all N have one.
 
     `biases`: for each of `runs` what is added to the scaled scores, (count or 1, H, Q, T); None for nothing.
-    `distances`: the vectors that each layer makes such biases of; None without.
+    `distances`: the vectors that each layer makes such biases of; None without. `segments` (N,): where layers score
+    whether two tokens are of one segment; None without.
 
     Not frozen: torch.compile (2.11) reads every field of a frozen dataclass, and would compile the layers again for
     every number of runs, up to its limit, and then no longer.
@@ -54,6 +55,7 @@ class Layout:
     firsts: Tensor | None = None
     biases: tuple[Tensor, ...] | None = None
     distances: Distances | None = None
+    segments: Tensor | None = None
     _locals: dict[tuple[int, float | None], Layout] = field(init=False, default_factory=dict, repr=False)
 
     @property
@@ -146,6 +148,14 @@ class Layout:
         assert distances is not None
         used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
         return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
+
+    @cached_property
+    def same_segments(self) -> tuple[Tensor, ...]:
+        """For each of `runs`, whether query and key are of one segment, (count, Q, T)."""
+        assert self.segments is not None
+        queries = self.read_of(self.segments).split([run.queries for run in self.runs])
+        columns = zip(self.runs, queries, self.segments.split([run.tokens for run in self.runs]), strict=True)
+        return tuple(run.spread(one)[..., None] == run.keys(other)[..., None, :] for run, one, other in columns)
 
     @cached_property
     def runs(self) -> tuple[TokenRun, ...]:

@@ -1,0 +1,122 @@
+"""Memory: what the layers computed of the text before a batch, kept for each stream of a corpus (Transformer-XL).
+
+Dai et al. 2019, section 3.2: a layer's keys and values are also those of the last M tokens before a sequence. Their
+states are kept as they were, and no gradient reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+TURNS = 2
+"""Records of a stream whose states are kept: the last one, and the one before, so that a step can be taken again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """The remembered tokens of B sequences.
+
+    `layers`: the inputs (P, D) of each layer, for P tokens, end to end in the order of the sequences. `lengths` (B,):
+    how many tokens each sequence remembers. `most`: how many a sequence may remember.
+    """
+
+    layers: Sequence[Tensor]
+    lengths: tuple[int, ...]
+    most: int
+
+
+class Memory(nn.Module):
+    """The pasts of the streams that a learner is trained on, and those of the streams it is measured on.
+
+    The first are buffers, which a checkpoint holds; the others are emptied whenever evaluation begins. `length` may be
+    changed before an evaluation; in training it is that of the buffers.
+    """
+
+    def __init__(self, *, streams: int, layers: int, length: int, width: int) -> None:
+        """Begin with no past; see `StreamStates`."""
+        super().__init__()
+        self.streams, self.layers, self.length, self.width = streams, layers, length, width
+        self.kept = self._empty()
+        self._held: StreamStates | None = None
+
+    def train(self, mode: bool = True) -> Memory:
+        """Change between training and evaluation, which begins with no past."""
+        self._held = None
+        return super().train(mode)
+
+    def of(self, records: Tensor) -> Past:
+        """Return the past of the sequences of some records (B,); a record without the one before it has none."""
+        return self._current().of(records, self.length)
+
+    def keep(self, records: Tensor, past: Past) -> None:
+        """Keep what the next records of the streams will remember."""
+        self._current().keep(records, past)
+
+    def _empty(self) -> StreamStates:
+        return StreamStates(streams=self.streams, layers=self.layers, length=self.length, width=self.width)
+
+    def _current(self) -> StreamStates:
+        if self.training:
+            return self.kept
+        if self._held is None:
+            object.__setattr__(self, "_held", self._empty().to(self.kept.states.device))  # no part of the state dict
+        assert self._held is not None
+        return self._held
+
+
+class StreamStates(nn.Module):
+    """The states of the last tokens of S streams, L layers each.
+
+    Record r is of stream r mod S and goes on where record r - S ended: a record whose predecessor was not the stream's
+    last or last but one has no past. So shuffled records remember nothing, and a step can be taken again.
+
+    `states` (2, S, L, M, D), by the parity of r // S; `counts` (2, S): how many of the M are filled; `records` (2, S):
+    whose they are, -1 for none.
+    """
+
+    states: Tensor
+    counts: Tensor
+    records: Tensor
+
+    def __init__(self, *, streams: int, layers: int, length: int, width: int) -> None:
+        """Make room for `length` = M tokens a stream."""
+        super().__init__()
+        self.register_buffer("states", torch.zeros(TURNS, streams, layers, length, width))
+        self.register_buffer("counts", torch.zeros(TURNS, streams, dtype=torch.int64))
+        self.register_buffer("records", torch.full((TURNS, streams), -1))
+
+    def of(self, records: Tensor, most: int) -> Past:
+        """Return the past of the sequences of some records (B,)."""
+        turn, stream = self._places(records - self.records.shape[1])
+        found = self.records[turn, stream] == records - self.records.shape[1]
+        counts = self.counts[turn, stream] * found
+        states = self.states[turn, stream].transpose(0, 1)  # (L, B, M, D)
+        filled = _filled(counts, states.shape[2])
+        return Past(layers=[layer[filled] for layer in states], lengths=tuple(counts.tolist()), most=most)
+
+    def keep(self, records: Tensor, past: Past) -> None:
+        """Keep the last tokens of the sequences of some records (B,)."""
+        turn, stream = self._places(records)
+        counts = torch.tensor(past.lengths, device=records.device)
+        states = self.states.new_zeros(len(past.layers), len(records), *self.states.shape[3:])
+        filled = _filled(counts, states.shape[2])
+        for layer, rows in zip(states, past.layers, strict=True):
+            # A step whose states are not finite is skipped: they must not spoil the steps behind it.
+            layer[filled] = torch.nan_to_num(rows.to(layer.dtype), nan=0.0, posinf=0.0, neginf=0.0)
+        self.states[turn, stream] = states.transpose(0, 1)
+        self.counts[turn, stream] = counts
+        self.records[turn, stream] = records
+
+    def _places(self, records: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the turns and the streams (B,) of some records (B,)."""
+        streams = self.records.shape[1]
+        return records.div(streams, rounding_mode="floor") % TURNS, records % streams
+
+
+def _filled(counts: Tensor, most: int) -> Tensor:
+    """Return (B, `most`), True for as many as `counts` (B,)."""
+    return torch.arange(most, device=counts.device) < counts[:, None]

@@ -1,0 +1,80 @@
+"""Continuation: a batch behind the tokens that its sequences remember (Transformer-XL, Dai et al. 2019, section 3.2).
+
+A layer reads the rows of the remembered tokens and of the present ones, sequence by sequence; only the present ones
+have queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.data.batch import TOKEN_COLUMNS, Batch
+from osbert.data.ragged import Places, begins, ranges
+from osbert.models.memory import Past
+
+
+class Continuation:
+    """A batch of N tokens and its past of P tokens.
+
+    `batch`: both together, P + N tokens; of the remembered ones only the places are known. `present` (N,): the batch's
+    own tokens in it. `kept` (K,): those that the next sequences will remember, at most `past.most` of each, `lengths`
+    (B,); tokens that are unseen are not remembered.
+    """
+
+    def __init__(self, batch: Batch, past: Past) -> None:
+        """Lay the sequences out behind their pasts."""
+        self.past = past
+        device = batch.ids.device
+        own, before = np.array(batch.lengths, np.int64), np.array(past.lengths, np.int64)
+        remembered = int(before.sum())
+        starts = np.stack([begins(before), remembered + begins(own)], axis=1).ravel()
+        source = ranges(starts, np.stack([before, own], axis=1).ravel())  # (P + N,), of the rows [past, present]
+        self.source = torch.from_numpy(source).to(device)
+        self.present = torch.from_numpy(np.flatnonzero(source >= remembered)).to(device)
+        lengths = before + own
+        # Positions count from the first token that is remembered; the rule of sight puts all of these before the rest.
+        place = torch.from_numpy(ranges(np.zeros_like(before), before)).to(device)
+        shift = torch.from_numpy(np.repeat(before, own)).to(device)
+        first = {"positions": place, "order": torch.full_like(place, -1)}
+        columns: dict[str, Any] = {
+            name: self._joined(first.get(name, torch.zeros_like(place)), column)
+            for name in TOKEN_COLUMNS
+            if (column := batch.positions + shift if name == "positions" else getattr(batch, name)) is not None
+        }
+        self.batch = Batch(
+            **{"order": None, **columns},
+            lengths=tuple(lengths.tolist()),
+            starts=torch.from_numpy(begins(lengths)).to(device),
+            records=batch.records,
+        )
+        self.kept, self.lengths = self._last(lengths)
+
+    def rows(self, layer: int, hidden: Tensor) -> Tensor:
+        """Return the rows (P + N, D) that a layer reads, of the past and of its input `hidden` (N, D)."""
+        past = self.past.layers[layer]
+        return hidden if not len(past) else self._joined(past, hidden)
+
+    def next(self, layers: Sequence[Tensor]) -> Past:
+        """Return what the next sequences will remember, from the rows (P + N, D) that each layer has read."""
+        return Past(
+            layers=[rows.detach().index_select(0, self.kept) for rows in layers],
+            lengths=self.lengths,
+            most=self.past.most,
+        )
+
+    def _joined(self, past: Tensor, present: Tensor) -> Tensor:
+        """Return the rows of both, sequence by sequence."""
+        return torch.cat([past.to(present.dtype), present]).index_select(0, self.source)
+
+    def _last(self, lengths: Places) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the places (K,) of the last tokens of each sequence that are not unseen, and how many these are."""
+        unseen = self.batch.unseen
+        seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
+        columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
+        chosen = [places[mask][-self.past.most :] for places, mask in zip(*columns, strict=True)]
+        return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))

@@ -1,0 +1,116 @@
+"""Relative attention: queries also score sinusoids of their distances to keys (Transformer-XL), and segments (XLNet).
+
+The score of query i and key j is [(q_i + u) . k_j + (q_i + v) . (W R_(i - j))] / sqrt(K), with u, v and W of the layer
+(Dai et al. 2019, section 3.3). With segment scores it has a third term, (q_i + s) . e, where e is one of two vectors:
+for keys of the query's own segment, and for all others (XLNet, Yang et al. 2019, section 2.5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear
+from osbert.models.transformer.disentangled import Distances
+from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.positions import BASE
+
+if TYPE_CHECKING:
+    from osbert.models.architecture import Architecture
+
+
+def encodings(distances: Tensor, width: int) -> Tensor:
+    """Return the sinusoids (C, D) of `distances` (C,), `width` = D: first all sines, then all cosines.
+
+    Angles are taken in double precision, as `rotation` takes them.
+
+    >>> encodings(torch.tensor([0, 1]), 2)
+    tensor([[0.0000, 1.0000],
+            [0.8415, 0.5403]])
+    """
+    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=distances.device) / width)  # (D/2,)
+    angles = distances.to(torch.float64)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
+
+
+class DistanceEncodings(nn.Module):
+    """The vectors of distances for all layers: sinusoids, which are not learned."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Keep the sizes of an architecture."""
+        super().__init__()
+        self.width, self.farthest = architecture.width, architecture.farthest
+        self.dropout = Dropout(architecture.dropout)
+
+    def forward(self, layout: Layout) -> Distances:
+        """Return the vectors of the distances that the tokens of a layout may have."""
+        positions = layout.positions
+        longest = max(layout.lengths, default=1) - 1
+        if not layout.consecutive:
+            longest = int(positions.max() - positions.min())
+        longest = min(longest, self.farthest)
+        distances = torch.arange(-longest, longest + 1)
+        if layout.consecutive and layout.causal:
+            distances = distances.clamp(min=0)  # no query sees a key behind it: half of the products are left out
+        least = int(distances[0])
+        used = torch.arange(least, longest + 1, device=positions.device)
+        return Distances(vectors=self.dropout(encodings(used, self.width)), rows=distances - least)
+
+
+class RelativeScores(nn.Module):
+    """What one layer's queries add to the scores for distances, and for segments where the architecture has it so.
+
+    `inward`: W. `content`, `distance` and `segment` (H * K,): the biases u, v and s. `segments` (2, H * K): the vectors
+    of keys of the same segment and of others.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Make the weights of a layer."""
+        super().__init__()
+        self.heads = architecture.heads
+        joined = self.heads * architecture.key_width
+        self.inward = Linear(architecture.width, joined, bias=False)
+        self.content = nn.Parameter(torch.zeros(joined))
+        self.distance = nn.Parameter(torch.zeros(joined))
+        self.segment = nn.Parameter(torch.zeros(joined)) if architecture.segment_scores else None
+        self.segments = nn.Parameter(torch.zeros(2, joined)) if architecture.segment_scores else None
+
+    def forward(self, query: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+        """Return the queries (R, H, K) with u added, and the layout with what is added to the scores of its runs."""
+        assert layout.distances is not None
+        vectors = self._by_head(self.inward(layout.distances.vectors))  # (W, H, K)
+        rows = [run.queries for run in layout.runs]
+        toward = (query + self._by_head(self.distance)).split(rows)
+        biases = []
+        for run, part, (used, index) in zip(layout.runs, toward, layout.distance_columns, strict=True):
+            scores = _products(run.spread(part), vectors[used])  # (count, H, Q, C)
+            biases.append(scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1)))
+        if self.segment is not None and self.segments is not None:
+            toward = (query + self._by_head(self.segment)).split(rows)
+            columns = zip(layout.runs, toward, layout.same_segments, strict=True)
+            for number, (run, part, same) in enumerate(columns):
+                own, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
+                biases[number] = biases[number] + torch.where(same[:, None], own, other)
+        return query + self._by_head(self.content), layout.biased(biases)
+
+    @torch.no_grad()
+    def initialise(self, deviation: float) -> None:
+        """Draw the biases and the vectors of segments from N(0, deviation), as both papers' code."""
+        for weight in (self.content, self.distance, self.segment, self.segments):
+            if weight is not None:
+                weight.normal_(0, deviation)
+
+    def _by_head(self, rows: Tensor) -> Tensor:
+        """Return (..., H, K) of `rows` (..., H * K)."""
+        return rows.unflatten(-1, (self.heads, -1))
+
+
+def _products(query: Tensor, vectors: Tensor) -> Tensor:
+    """Return the scores (B, H, Q, C), divided by sqrt(K), of `query` (B, Q, H, K) and `vectors` (C, H, K)."""
+    kind = torch.float32 if query.device.type == "cpu" else query.dtype  # as `kernels.fastest` attends
+    with torch.autocast(query.device.type, enabled=False):
+        of_heads = vectors.permute(1, 2, 0).to(kind) / query.shape[-1] ** 0.5  # (H, K, C)
+        return query.transpose(1, 2).to(kind) @ of_heads
