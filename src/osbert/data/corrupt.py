@@ -125,6 +125,43 @@ def _grown(word: Places, runs: Places, left: Places, chosen: Booleans, bounds: t
     return sizes
 
 
+def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: int, context: int) -> Booleans:
+    """Return which tokens (N,) are in the spans of a walk through each example, at most `counts` (B,) of each.
+
+    A step of the walk is a span of n pieces, at most `longest`, drawn with a probability proportional to 1 / n, and
+    `context` * n tokens around it, divided at random between before and after. A span begins where a word does; one
+    that would reach the end of the example ends the walk. Spans may hold specials. (XLNet: zihangdai/xlnet,
+    data_utils.py, _sample_mask, which counts pieces, too.)
+
+    Of nine words with one on either side of each span of one:
+
+    >>> from osbert.data.example import Example
+    >>> ids, every = np.arange(9, dtype=np.int32), np.ones(9, np.bool_)
+    >>> text = Examples.of([Example(ids=ids, segments=ids * 0, words=every, special=~every)])
+    >>> choose_spans(text, np.array([3]), Noise(np.array([4], np.uint64)), longest=1, context=2).nonzero()[0]
+    array([0, 4, 7])
+    """
+    firsts = np.append(word_bounds(examples.words, examples.special)[0], len(examples.ids))
+    odds = np.cumsum(1 / np.arange(1, longest + 1))
+    at, ends, left = examples.starts.copy(), examples.starts + examples.lengths, counts.copy()
+    chosen, turn = np.zeros(len(examples.ids), np.bool_), 0
+    walking = np.flatnonzero(left)
+    while len(walking):  # the next span of every example that has room
+        turns = np.full(len(walking), turn)
+        draws = noise.stream(0).uniform(walking, turns) * odds[-1]
+        sizes = np.minimum(np.searchsorted(odds, draws, side="right") + 1, left[walking])
+        before = noise.stream(1).below(context * sizes, walking, turns)
+        begin = firsts[np.searchsorted(firsts, np.minimum(at[walking] + before, len(chosen)))]
+        fits = begin + sizes < ends[walking]
+        walking, sizes, before, begin = walking[fits], sizes[fits], before[fits], begin[fits]
+        chosen[ranges(begin, sizes)] = True
+        left[walking] -= sizes
+        at[walking] = begin + sizes + context * sizes - before
+        walking = walking[left[walking] > 0]
+        turn += 1
+    return chosen
+
+
 def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
     """Return where the words among N tokens start and end, (W,) each; they hold every position that is not special.
 

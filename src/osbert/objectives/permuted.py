@@ -1,0 +1,135 @@
+"""Permutation language modelling: predict the pieces of spans in a random order (XLNet, Yang et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from osbert.data.corrupt import choose_spans, drawn, quotas
+from osbert.data.example import Booleans, Example
+from osbert.data.examples import Examples, Targets
+from osbert.data.noise import Noise
+from osbert.data.pack import Packer
+from osbert.data.ragged import Places, ranges, rows
+from osbert.objectives.contract import Answers, Objective
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head, Sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermutedLanguage(Objective):
+    """Chosen pieces and specials are revealed one by one in a random order; the other pieces are seen from the start.
+
+    The text keeps all of its pieces. Each chosen piece is predicted by a query token: a further token with [MASK] as
+    its piece and the position and segment of the chosen one, which sees what is revealed before that and is seen by
+    none. So text and queries are the two streams of the paper (section 2.3) in one pass.
+    """
+
+    title: ClassVar[str] = "permuted prediction"
+    answers: ClassVar[Answers] = "pieces"
+    alone: ClassVar[bool] = True
+
+    rate: float = 1 / 6
+    """Fraction of a sequence's tokens that is predicted (section 2.3: one of K = 6)."""
+    longest: int = 5
+    """Pieces of the longest span; spans of n pieces are drawn with a probability proportional to 1 / n."""
+    context: int = 6
+    """Tokens around a span for each of its pieces, at random before or after it."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings out of range."""
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate is a fraction above 0 and up to 1, not {self.rate}")
+        for name in ("longest", "context"):
+            if not 1 <= getattr(self, name) <= 1000:
+                raise ValueError(f"{name} must be from 1 to 1,000, not {getattr(self, name)}")
+
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return examples with the order of their tokens, and a query token at the end for each chosen piece."""
+        chosen = self._choose(examples, noise)
+        order = _orders(examples, chosen | examples.special, noise.stream(3))
+        index = np.flatnonzero(chosen)
+        counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
+        owner = np.repeat(np.arange(len(examples)), examples.lengths)
+        every = np.append(np.arange(len(chosen)), index)
+        ranked = np.argsort(owner[every], kind="stable")  # the queries of an example after its text
+        queries, every = (np.arange(len(every)) >= len(chosen))[ranked], every[ranked]
+        positions = examples.positions
+        if positions is None:
+            positions = ranges(np.zeros_like(examples.lengths), examples.lengths)
+        target = Targets(labels=examples.ids[index], counts=counts, index=np.flatnonzero(queries))
+        return replace(
+            examples,
+            ids=np.where(queries, packer.tokenizer.mask, examples.ids[every]),
+            segments=examples.segments[every],
+            words=examples.words[every] & ~queries,
+            special=examples.special[every] | queries,
+            order=order[every] - queries,  # a query comes just before its piece is revealed
+            positions=positions[every],
+            unseen=queries,
+            sentences=None if examples.sentences is None else examples.sentences[every] & ~queries,
+            lengths=examples.lengths + counts,
+            targets={**examples.targets, self.name: target},
+        )
+
+    def _choose(self, examples: Examples, noise: Noise) -> Booleans:
+        """Return which tokens (N,) are predicted: spans, and single pieces where the spans are too few.
+
+        At least one piece of an example is not: the first query needs something to see.
+        """
+        free = ~examples.special
+        pieces = np.add.reduceat(free.astype(np.int64), examples.starts) if len(free) else examples.lengths
+        goals = np.minimum(quotas(examples.lengths, rate=self.rate), np.maximum(pieces - 1, 0))
+        chosen = choose_spans(examples, goals, noise, longest=self.longest, context=self.context) & free
+        others = np.flatnonzero(free & ~chosen)
+        bounds = np.searchsorted(others, np.append(examples.starts, len(free)))
+        sizes = np.diff(bounds)
+        chosen[others[drawn(sizes, goals - (pieces - sizes), noise.stream(2))]] = True
+        return chosen
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield what would let a query see the piece that it is to predict."""
+        if architecture.direction != "both":
+            yield (
+                f'{self.name} sets itself which tokens are seen, and model.direction = "{architecture.direction}" '
+                'does so, too. Set model.direction = "both".'
+            )
+        if getattr(architecture, "recurrent", 0):
+            yield (
+                f"{self.name} reads a text in a random order, which recurrent layers do not. Set model.recurrent = 0; "
+                "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
+            )
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield the fraction of the tokens of the texts that is predicted."""
+        asked = sum(len(example.targets[self.name].labels) for example in examples)
+        tokens = sum(map(len, examples)) - asked
+        yield "tokens predicted", f"{asked / max(tokens, 1):.1%}", f"rate {self.rate:.1%}"
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head, which reads the states of the query tokens.
+
+        Raises ValueError when a query would see the piece that it is to predict.
+        """
+        from osbert.models.heads.predictions import MaskedLanguageHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return MaskedLanguageHead(backbone, target=self.name)
+
+
+def _orders(examples: Examples, late: Booleans, noise: Noise) -> Places:
+    """Return when each of N tokens is revealed: at 2, 4, 6, ... in a random order where `late`, at 0 elsewhere.
+
+    The odd numbers are those of the queries.
+    """
+    places = np.flatnonzero(late)
+    counts = np.diff(np.searchsorted(places, examples.starts), append=len(places))
+    row, number = rows(counts)
+    order = np.zeros(len(late), np.int64)
+    order[places[np.lexsort((noise.words(row, number), row))]] = 2 * (1 + number)
+    return order
