@@ -112,7 +112,7 @@ def measure(engine: Engine, rows: Sequence[dict[str, str]], seed: int) -> None:
 
     line = line_of(engine, engine.learner, records, labels)
     ours, errors = gradients(line)
-    drops = occlusion(line, groups, words, counts)
+    drops = occlusion(line, groups, words, [np.arange(count) for count in counts])
     depth = len(engine.learner.backbone.stack) - 1
     models = {depths: [_random(engine.learner, seed, depths) for seed in range(HEADS)] for depths in (0, 1, depth)}
     others = {depths: [gradients(replace(line, learner=one, score=_score(line, one)))[0] for one in found]

@@ -20,6 +20,7 @@ from osbert.analysis.words import token_words
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
+from osbert.errors import UserError
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks import Record
@@ -177,6 +178,26 @@ def test_occlusion_is_the_drop_without_the_word() -> None:
         ]
     drop = float((scores[0][1] - scores[0][0]) - (scores[1][1] - scores[1][0]))
     assert one.words[2].word == "w6" and one.words[2].weight == one.words[2].occlusion == pytest.approx(drop, abs=1e-5)
+
+
+def test_the_check_of_a_long_text_takes_some_of_its_words() -> None:
+    learner = learner_of()
+    text = " ".join(WORDS[:20])
+    [whole] = explained(learner, [text], check_words=0)
+    [some] = explained(learner, [text], check_words=5)
+    [few] = explained(learner, [TEXTS[0]], check_words=5)
+    checked = [word for word in some.words if word.occlusion is not None]
+    assert [word.occlusion for word in checked] == pytest.approx(
+        [one.occlusion for one, word in zip(whole.words, some.words) if word.occlusion is not None], abs=1e-5
+    )
+    assert [one.weight for one in some.words] == pytest.approx([one.weight for one in whole.words], abs=1e-5)
+    weights = [one.weight for one in some.words]
+    assert len(checked) == 5 and {max(weights), min(weights)} <= {one.weight for one in checked}
+    assert some.agreement is not None and "over 5 of 20 words" in list(some.lines())[-1]
+    assert all(one.occlusion is not None for one in few.words)
+    with pytest.raises(UserError) as caught:
+        explained(learner, [text], check_words=2)
+    assert caught.value.code == "invalid-value"
 
 
 def with_masks(text: str) -> object:

@@ -60,7 +60,7 @@ def attribute(
 def end_points(line: Interpolation, groups: Sequence[range]) -> list[Attribution]:
     """Return the scores of each group of sequences and of its baseline, without weights."""
     places = range(len(line.examples))
-    scores, baselines = (line.scores([line.at(place, part) for place in places]) for part in (1.0, 0.0))
+    scores, baselines = line.scores([line.at(place, part) for part in (1.0, 0.0) for place in places]).reshape(2, -1)
     sums = [(float(scores[group].sum()), float(baselines[group].sum())) for group in groups]
     return [Attribution(score=score, baseline=baseline) for score, baseline in sums]
 

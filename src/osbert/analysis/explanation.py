@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from osbert.analysis.attribution import attribute, end_points
+from osbert.analysis.attribution import Attribution, attribute, end_points
 from osbert.analysis.interpolation import BatchScore, Interpolation, require_table
-from osbert.analysis.occlusion import occlusion
+from osbert.analysis.occlusion import evenly_spaced, occlusion
 from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions, Baseline
 from osbert.analysis.words import TextWord, TokenWords
@@ -30,7 +30,7 @@ class WordWeight:
     """A word: the characters `start` to `end` of text number `text`, from 0, of what was given.
 
     `weight`: how much of the score it brings about, above 0 for it and below 0 against it. `occlusion`: what the score
-    loses without the word, None if that was not computed.
+    loses without the word, None if that was not computed, as for most words of a long text.
     """
 
     word: str
@@ -48,7 +48,8 @@ class Explanation:
     `label`: what the score is of. `text`: the answer, choice, entity or piece that has it, "" where the label says all.
     `score`, `baseline_score`: of the record, and without any word. `words`: in their order. `error`: the completeness
     error of gradients, |sum of weights - (score - baseline_score)| / |score - baseline_score|, None of occlusion.
-    `agreement`: the rank correlation (Spearman) of gradients and occlusion over the words, None where it is not known.
+    `agreement`: the rank correlation (Spearman) of gradients and occlusion over the words that have both, None where it
+    is not known.
     `points`: of the integral, 0 for occlusion. `baseline`: what stood for a missing word.
     """
 
@@ -73,12 +74,18 @@ class Explanation:
         for word in self.strongest(most):
             yield f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"
         if self.error is not None:
-            agreement = "" if self.agreement is None else f"; rank correlation with occlusion {self.agreement:.2f}"
-            yield f"  completeness error {self.error:.2%} at {self.points} points{agreement}"
+            yield f"  completeness error {self.error:.2%} at {self.points} points{self._agreed()}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
         return asdict(self)
+
+    def _agreed(self) -> str:
+        if self.agreement is None:
+            return ""
+        checked = sum(word.occlusion is not None for word in self.words)
+        over = f" over {checked} of {len(self.words)} words" if checked < len(self.words) else ""
+        return f"; rank correlation with occlusion {self.agreement:.2f}{over}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,23 +132,24 @@ def explain(
         found = attribute(line, groups, points=options.points, tolerance=options.tolerance)
     else:
         found = end_points(line, groups)
-    drops: Sequence[NDArray[np.float64] | None] = [None] * len(records)
+    weighed = [_by_word(tokens[group.start : group.stop], own, one) for one, group, own in zip(records, groups, found)]
+    chosen, drops = [np.arange(0)] * len(records), [np.zeros(0)] * len(records)
     if options.check or not by_gradients:
-        drops = occlusion(line, groups, tokens, [len(one.words.words) for one in records])
+        # A pass a word: over all words of a long text the check would take longer than what it checks.
+        chosen = [evenly_spaced(own, options.check_words if by_gradients else 0) for own in weighed]
+        drops = occlusion(line, groups, tokens, chosen)
     explained = []
-    for one, group, own, drop in zip(records, groups, found, drops):
-        count = len(one.words.words)
-        sums = [_by_word(tokens[place], row, count) for place, row in zip(group, own.weights)]
-        weights = np.sum(sums, axis=0) if by_gradients or drop is None else drop
+    for one, own, weights, places, drop in zip(records, found, weighed, chosen, drops):
+        weights = weights if by_gradients else drop
         explained.append(
             Explanation(
                 label=one.label,
                 text=one.text,
                 score=own.score,
                 baseline_score=own.baseline,
-                words=_weighted(one, weights, drop),
+                words=_weighted(one, weights, dict(zip(places.tolist(), drop.tolist()))),
                 error=own.error if by_gradients else None,
-                agreement=rank_correlation(weights, drop) if by_gradients and drop is not None else None,
+                agreement=rank_correlation(weights[places], drop) if by_gradients else None,
                 points=own.points,
                 baseline=name,
             )
@@ -217,19 +225,18 @@ class MaskScore:
         return scores.gather(1, pieces)[:, 0] - others.logsumexp(dim=1)
 
 
-def _by_word(tokens: NDArray[np.integer], weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the sum (W,) of the weights (n,) of each word's tokens."""
-    sums = np.zeros(count)
-    np.add.at(sums, tokens[tokens >= 0], weights[tokens >= 0])
+def _by_word(tokens: Sequence[NDArray[np.integer]], found: Attribution, record: ScoredRecord) -> NDArray[np.float64]:
+    """Return the sum (W,) of the weights (n,) of each word's tokens, over all sequences of a record."""
+    sums = np.zeros(len(record.words.words))
+    for own, weights in zip(tokens, found.weights):  # without any weights: occlusion alone
+        np.add.at(sums, own[own >= 0], weights[own >= 0])
     return sums
 
 
-def _weighted(
-    record: ScoredRecord, weights: NDArray[np.float64], drops: NDArray[np.float64] | None
-) -> tuple[WordWeight, ...]:
-    without: list[float | None] = [None] * len(weights) if drops is None else [*drops.tolist()]
+def _weighted(record: ScoredRecord, weights: NDArray[np.float64], drops: Mapping[int, float]) -> tuple[WordWeight, ...]:
     return tuple(
-        _word(record, word, weight, drop) for word, weight, drop in zip(record.words.words, weights.tolist(), without)
+        _word(record, word, weight, drops.get(place))
+        for place, (word, weight) in enumerate(zip(record.words.words, weights.tolist(), strict=True))
     )
 
 

@@ -12,29 +12,45 @@ from osbert.data.example import Integers
 
 
 def occlusion(
-    line: Interpolation, groups: Sequence[range], words: Sequence[Integers], counts: Sequence[int]
+    line: Interpolation, groups: Sequence[range], words: Sequence[Integers], chosen: Sequence[Integers]
 ) -> list[NDArray[np.float64]]:
-    """Return for each group of sequences how much its score drops without each of its words (W,).
+    """Return for each group of sequences how much its score drops without each of its `chosen` words (C,).
 
-    `words` (n,) for each sequence: the word that each token is of, -1 for none. `counts`: W of each group.
+    `words` (n,) for each sequence: the word that each token is of, -1 for none.
     """
     blends: list[Blend] = []
-    begins = []
-    for place, own in enumerate(words):
-        begins.append(len(blends))
-        blends += [line.at(place, 1.0), *(Blend(place, (own != word).astype(np.float32)) for word in _present(own))]
+    for group, wanted in zip(groups, chosen, strict=True):
+        for place in group:
+            parts = ((words[place] != word).astype(np.float32) for word in _present(words[place], wanted))
+            blends += [line.at(place, 1.0), *(Blend(place, part) for part in parts)]
     scores = line.scores(blends)
     found = []
-    for group, count in zip(groups, counts, strict=True):
-        drops = np.zeros(count)
+    begin = 0
+    for group, wanted in zip(groups, chosen, strict=True):
+        drops = np.zeros(len(wanted))
         for place in group:
-            whole = begins[place]
-            there = _present(words[place])
-            drops[there] += scores[whole] - scores[whole + 1 : whole + 1 + len(there)]
+            there = np.isin(wanted, words[place])
+            end = begin + 1 + int(there.sum())
+            drops[there] += scores[begin] - scores[begin + 1 : end]
+            begin = end
         found.append(drops)
     return found
 
 
-def _present(words: Integers) -> NDArray[np.integer]:
-    found = np.unique(words)
-    return found[found >= 0]
+def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.integer]:
+    """Return so many words, in their order, that lie evenly spaced in the order of their weights (W,); of 0, all.
+
+    The highest and the lowest weight are among them. The rank correlation over such words estimates that over all.
+
+    >>> evenly_spaced(np.array([0.3, -1.0, 0.1, 0.2, 0.5]), 3).tolist()
+    [1, 3, 4]
+    """
+    if not 0 < count < len(weights):
+        return np.arange(len(weights))
+    ranks = np.linspace(0, len(weights) - 1, count).round().astype(int)
+    return np.sort(np.argsort(weights, kind="stable")[ranks])
+
+
+def _present(words: Integers, wanted: Integers) -> Integers:
+    """Return those of the wanted words that a sequence has, in their order."""
+    return wanted[np.isin(wanted, words)]

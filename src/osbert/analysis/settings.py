@@ -28,10 +28,14 @@ class AttributionOptions:
     """Completeness error above which the points are doubled, up to 256; a large one keeps them as they are."""
     check: bool = True
     """Compute occlusion beside gradients, to report how far both agree."""
+    check_words: int = 24
+    """Words of a text that are occluded for the check, evenly spaced in the order of their weights; 0: all words."""
 
     def require_possible(self) -> None:
-        """Raise UserError at a number of points that there cannot be, and at a tolerance below 0."""
+        """Raise UserError at a number of points or words that there cannot be, and at a tolerance below 0."""
         if not 1 <= self.points <= MOST:
             raise UserError(f"points must be between 1 and {MOST}, not {self.points}.", code="invalid-value")
         if not self.tolerance >= 0:
             raise UserError(f"tolerance must be 0 or more, not {self.tolerance}.", code="invalid-value")
+        if self.check_words < 0 or self.check_words in (1, 2):  # no rank correlation of two
+            raise UserError(f"check_words must be 3 or more, or 0, not {self.check_words}.", code="invalid-value")
