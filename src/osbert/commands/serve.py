@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,12 +13,11 @@ from osbert.console.output import Result
 from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
+from osbert.server.libraries import check_libraries
 from osbert.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from osbert.server.wire import Orders
-
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def serve(
@@ -64,9 +62,7 @@ def serve(
     cors
         Origins, such as https://example.org, whose pages may ask from a browser.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"', code="missing-library")
+    check_libraries()
     from osbert.server.keys import read_keys
     from osbert.server.run import Address, run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from osbert.files import replace_file, whole_folder
+from osbert.files import flush, replace_file, whole_folder
 
 Written = dict[str, dict[str, Any]]
 """File name -> {"bytes": its size, "sha256": the hash of its content}."""
@@ -55,5 +54,5 @@ def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
         hashing = _Hashing(file)
         np.save(hashing, array, allow_pickle=False)
         file.flush()
-        os.fsync(file.fileno())
+        flush(file.fileno())
     return {"bytes": hashing.size, "sha256": hashing.hash.hexdigest()}

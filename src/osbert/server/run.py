@@ -10,6 +10,7 @@ import ipaddress
 import select
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -109,6 +110,8 @@ def ignore_newcomers(door: socket.socket) -> None:
     always time for one more. An ignored client tries again within a second, and is refused once the socket is closed.
     Other systems than Linux lack such filters: there connections are accepted until the end.
     """
+    if sys.platform != "linux":  # the number may be another option's there
+        return
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in NO_SYN))
     with contextlib.suppress(OSError):
         place = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))

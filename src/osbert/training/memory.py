@@ -10,6 +10,7 @@ import contextlib
 import errno
 import gc
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,10 @@ def release() -> None:
 
 
 def device_memory(device: torch.device) -> int:
-    """Return the bytes of memory that a device has; of a CPU, those of the machine."""
+    """Return the bytes of memory that a device has; of a CPU, those of the machine, without bound if it hides them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):  # not every Unix has these names
+        return sys.maxsize

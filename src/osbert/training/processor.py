@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 import platform
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,9 +38,7 @@ class Processor:
         """Return the name of the GPU, or of the CPU, which decides what kernels the libraries take."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        facts = Path("/proc/cpuinfo")
-        found = re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE) if facts.exists() else None
-        return found[1] if found else platform.processor() or platform.machine()
+        return cpu_model()
 
     @property
     def generator(self) -> torch.Generator:
@@ -53,6 +53,18 @@ class Processor:
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def cpu_model() -> str:
+    """Return the name of the CPU: as Linux or macOS has it, or the architecture where neither does."""
+    facts = Path("/proc/cpuinfo")
+    if facts.exists() and (found := re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE)):
+        return found[1]
+    if sys.platform == "darwin":
+        named = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        if named.stdout.strip():
+            return named.stdout.strip()
+    return platform.processor() or platform.machine()
 
 
 def choose(device: str = "auto", precision: Precision = "auto") -> Processor:

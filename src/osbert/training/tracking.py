@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osbert.files import write_text
+from osbert.files import flush, write_text
 from osbert.guarded import parse_json, require_regular
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Metrics:
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(self.unwritten)
                 file.flush()
-                os.fsync(file.fileno())  # a checkpoint that follows must not outlive these lines in a power cut
+                flush(file.fileno())  # a checkpoint that follows must not outlive these lines in a power cut
             self.unwritten.clear()
         except OSError:
             if self.path.exists():

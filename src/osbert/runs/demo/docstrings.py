@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 STANDARD_LIBRARY = "python"
@@ -71,7 +72,8 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     files = _sampled(_files(folders))
     paragraphs_seen: set[str] = set()
     passages = []
-    with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
+    # by spawn on every system and in every Python: what the default is depends on both
+    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for (_, library, name), texts in zip(files, pool.map(_read, [file[0] for file in files], chunksize=16)):
             for text in texts:
                 fresh = [part for part in text.split("\n") if part not in paragraphs_seen]

@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 
 from osbert.reports.page import Section, code, curve, paragraph, table, training_curves, write_report
-from osbert.reports.plot import Mark, Series, line_plot
+from osbert.reports.plot import Mark, Point, Series, line_plot
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.demo.stages import SCORES, TUNED
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, read_lines
 
@@ -19,61 +20,86 @@ DemoPrediction = tuple[str, str, str, float]
 
 
 def write_demo_report(
-    out: Path, *, seconds: Mapping[str, float], scores: Mapping[str, str], watch: Watch = ignore
+    out: Path,
+    *,
+    model: str,
+    seconds: Mapping[str, float],
+    outputs: Mapping[str, Mapping[str, str]],
+    watch: Watch = ignore,
 ) -> Path:
     """Write out/report.html from what the commands of a demo left in its folder, and report its main figures.
 
-    `seconds`: how long each piece of work took, by its name or command. `scores`: what the evaluations printed, that of
-    the pretrained classifier first.
+    `model`: the published encoder. `seconds`: how long each piece of work took, by its name or command. `outputs`: what
+    commands printed, by heading and command; its scores are of the runs in TUNED, whose last one may be missing.
     """
     facts = RunFolder(out / "encoder").facts
     pretraining = read_lines(out / "encoder" / NAME)
-    tuned = {"pretrained": out / "classifier", "from scratch": out / "from-scratch"}
-    accuracies = {name: curve(read_lines(folder / NAME), "dev.accuracy") for name, folder in tuned.items()}
-    test = dict(zip(tuned, map(read_accuracy, scores.values()), strict=True))
+    runs = dict(zip(("pretrained", "from scratch", Path(model).name), TUNED))
+    test = dict(zip(runs, map(read_accuracy, outputs[SCORES].values())))
+    accuracies = {name: curve(read_lines(out / runs[name] / NAME), "dev.accuracy") for name in test}
     predictions = read_predictions(out / "predictions.csv")
     classes = len(read_labels(out / "predictions.csv"))
     total = sum(seconds.values())
-    lead = (
-        f"{facts['tokens']:,} tokens of docstrings, a small BERT pretrained on them, and a classifier that tells which "
-        f"of {classes} libraries a passage describes: {test['pretrained']:.1%} right from the pretrained weights, "
-        f"{test['from scratch']:.1%} from random ones with the same budget, {1 / classes:.1%} by guessing. "
-        f"All of it took {total:.0f} seconds."
-    )
     sections = [
         Section(heading="Pretraining", parts=pretraining_parts(pretraining, facts)),
-        Section(
-            heading="Fine-tuning",
-            parts=[
-                line_plot(
-                    [
-                        Series(name=name, points=points, color=place)
-                        for place, (name, points) in enumerate(accuracies.items())
-                    ],
-                    marks=[Mark(value=1 / classes, label="guessing")],
-                    title="accuracy on passages from files that no training saw",
-                    percent=True,
-                ),
-                paragraph(
-                    "Both start from the same sizes and see the same rows in the same order. The one starts from the "
-                    "pretrained encoder, the other from random weights. The points are the ends of epochs; each run "
-                    "keeps the weights of its best one. The scores below are of other passages, which had no say in "
-                    "that."
-                ),
-            ],
-        ),
-        Section(heading="Scores", parts=[code(f"$ {command}\n{output}") for command, output in scores.items()]),
+        Section(heading="Fine-tuning", parts=tuning_parts(accuracies, guessing=1 / classes)),
+        *output_sections(outputs),
         Section(heading="Predictions", parts=[prediction_table(predictions), paragraph(_about(predictions))]),
         Section(
             heading="Commands", parts=[table((command, f"{spent:.1f}\u00a0s") for command, spent in seconds.items())]
         ),
     ]
+    lead = summary(test, tokens=facts["tokens"], classes=classes, seconds=total)
     path = write_report(out / "report.html", "What osbert made of this installation's docstrings", sections, lead=lead)
     loss = [value for _, value in curve(pretraining, "held_out.mlm.loss")]
     for line in main_figures(facts, test, loss=loss[-1] if loss else None, classes=classes):
         watch(Notice(line))
     watch(Notice(f"{total:.0f} s in all; the report is {path}"))
     return path
+
+
+def summary(test: Mapping[str, float], *, tokens: int, classes: int, seconds: float) -> str:
+    """Return what a demo did and how well its classifiers do on the test rows, in a few sentences."""
+    published = [f"{accuracy:.1%} from {name}, a published encoder" for name, accuracy in [*test.items()][2:]]
+    accuracies = [
+        f"{test['pretrained']:.1%} right from the pretrained weights",
+        f"{test['from scratch']:.1%} from random ones with the same budget",
+        *published,
+        f"{1 / classes:.1%} by guessing",
+    ]
+    return (
+        f"{tokens:,} tokens of docstrings, a small BERT pretrained on them, and classifiers that predict which of "
+        f"{classes} libraries a passage describes: {', '.join(accuracies)}. All of it took {seconds:.0f} seconds."
+    )
+
+
+def tuning_parts(accuracies: Mapping[str, Sequence[Point]], *, guessing: float) -> list[str]:
+    """Return the plot of the development accuracies by step, a line for each classifier, and what it shows."""
+    lines = [Series(name=name, points=points, color=place) for place, (name, points) in enumerate(accuracies.items())]
+    published = [Mark(value=line.points[-1][1], label=line.name) for line in lines[2:]]  # it is fitted in one step
+    shown = line_plot(
+        lines[:2],
+        marks=[Mark(value=guessing, label="guessing"), *published],
+        title="accuracy on passages from files that no training saw",
+        percent=True,
+    )
+    about = (
+        "The first two start from the same sizes and see the same rows in the same order: one from the pretrained "
+        "encoder, the other from random weights. The points are the ends of epochs; each run keeps the weights of its "
+        "best one. The scores below are of other passages, which had no say in that."
+    )
+    more = (
+        " The third is one layer on the vectors of an encoder that was pretrained on far more text and stays as it is."
+    )
+    return [shown, paragraph(about + (more if published else ""))]
+
+
+def output_sections(outputs: Mapping[str, Mapping[str, str]]) -> list[Section]:
+    """Return a section for each heading: its commands, and what they printed."""
+    return [
+        Section(heading=heading, parts=[code(f"$ {command}\n{output}") for command, output in printed.items()])
+        for heading, printed in outputs.items()
+    ]
 
 
 def pretraining_parts(lines: Sequence[Mapping[str, float]], facts: Mapping[str, float]) -> list[str]:

@@ -7,6 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+PUBLISHED = "minilm"
+"""The published encoder of the second half: all-MiniLM-L6-v2, which an extra installs."""
+NONE = "none"
+"""In place of a published encoder: the first half alone."""
+TUNED = ("classifier", "from-scratch", "from-published")
+"""The folders of the classifiers, in the order of their evaluations; the last one is of the second half."""
+SCORES, NEIGHBOURS, REASONS = "Scores", "Nearest passages", "Why?"
+"""The headings of the report under which outputs stand."""
+
 SENTENCES = (
     ("networkx", "Finds the shortest route between two vertices, where every edge of the graph has a weight."),
     ("numpy", "Gives back an array with the same elements, its axes swapped and its shape changed accordingly."),
@@ -29,14 +38,20 @@ class DemoPlan:
     steps: int
     epochs: int
     rows: int
+    model: str = PUBLISHED
+    """The published encoder of the second half, a folder or a name."""
 
     def folder(self, name: str) -> str:
         """Return a path in the demo's folder, as commands show it."""
         return str(self.out / name)
 
     def table(self) -> dict[str, Any]:
-        """Return the settings as plain values, as they are kept with what was done."""
-        return asdict(self) | {"out": str(self.out), "source": [str(folder) for folder in self.source]}
+        """Return the settings as plain values, as they are kept with what was done.
+
+        The published encoder is not among them: with another one the first half is the same.
+        """
+        own = {name: value for name, value in asdict(self).items() if name != "model"}
+        return own | {"out": str(self.out), "source": [str(folder) for folder in self.source]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +60,8 @@ class Stage:
 
     title: str
     words: tuple[str, ...]
-    kept: bool = False
-    """Whether its output goes into the report too."""
+    kept: str = ""
+    """The heading in the report under which its output stands; "" where it is not in the report."""
 
     @property
     def command(self) -> str:
@@ -55,9 +70,9 @@ class Stage:
 
 
 def stages(plan: DemoPlan) -> list[Stage]:
-    """Return the commands of the chain in their order."""
+    """Return the commands of the first half in their order: everything is made from text."""
     text, tokenizer, corpus = plan.folder("text/docstrings.jsonl"), plan.folder("tokenizer"), plan.folder("corpus")
-    encoder, pretrained, scratch = plan.folder("encoder"), plan.folder("classifier"), plan.folder("from-scratch")
+    encoder, pretrained, scratch = plan.folder("encoder"), *map(plan.folder, TUNED[:2])
     pretraining = ("--steps", str(plan.steps), "--log-every", "100")
     rate = ("--learning-rate", "1e-3", "--log-every", "100")
     train = ("--data", plan.folder("task"), "--epochs", str(plan.epochs), "--batch", "32", *rate)
@@ -85,12 +100,12 @@ def stages(plan: DemoPlan) -> list[Stage]:
         Stage(
             title="its scores on passages that played no part in the training",
             words=("evaluate", pretrained, "--data", plan.folder("task/test.csv")),
-            kept=True,
+            kept=SCORES,
         ),
         Stage(
             title="and those of the one from scratch",
             words=("evaluate", scratch, "--data", plan.folder("task/test.csv")),
-            kept=True,
+            kept=SCORES,
         ),
         Stage(
             title="predictions for new sentences, and for some of those passages",
@@ -98,3 +113,44 @@ def stages(plan: DemoPlan) -> list[Stage]:
         ),
         Stage(title="one of them by itself", words=("predict", pretrained, SENTENCES[0][1])),
     ]
+
+
+def published_stages(plan: DemoPlan) -> list[Stage]:
+    """Return the commands of the second half in their order: the same task and more, from a published encoder."""
+    tuned, vectors = plan.folder(TUNED[-1]), plan.folder("vectors.npz")
+    given = ("--data", plan.folder("task"), "--few-shot", "linear")  # seconds; all of MiniLM would take a minute or two
+    return [
+        Stage(
+            title=f"the same rows, from a published encoder: one layer on the sentence vectors of {plan.model}",
+            words=(*("finetune", "classify", "--model", plan.model), *given, "--out", tuned),
+        ),
+        Stage(
+            title="its scores on the same passages",
+            words=("evaluate", tuned, "--data", plan.folder("task/test.csv")),
+            kept=SCORES,
+        ),
+        Stage(
+            title="which words made it say so? What each adds to the score of the answer",
+            words=("explain", tuned, SENTENCES[3][1]),
+            kept=REASONS,
+        ),
+        Stage(
+            title="vectors of passages",
+            words=("embed", plan.model, plan.folder("passages.csv"), "--out", vectors),
+        ),
+        Stage(
+            title="the passages nearest to a sentence, by their vectors",
+            words=("search", vectors, SENTENCES[0][1], "--top", "3"),
+            kept=NEIGHBOURS,
+        ),
+    ]
+
+
+def served_stage(plan: DemoPlan, *, published: bool, port: int) -> Stage:
+    """Return the command that serves all models of the demo on one page; the first one is what the page opens with."""
+    own = [plan.folder(name) for name in (*TUNED[:2], "encoder")]
+    models = [plan.folder(TUNED[-1]), *own, plan.model] if published else own
+    return Stage(
+        title="all models on one page; Ctrl-C ends it",
+        words=("serve", *models, "--port", str(port)),
+    )

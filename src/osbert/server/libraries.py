@@ -1,0 +1,16 @@
+"""The libraries of the extra `serve`: whether they are installed. Nothing of them is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from osbert.errors import UserError
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def check_libraries() -> None:
+    """Raise UserError, with what to install, if a library that the server needs is missing."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"', code="missing-library")
