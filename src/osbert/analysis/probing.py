@@ -113,7 +113,7 @@ class _ProbeData:
         """Return the sums (..., T) over the texts of values (..., n) of the items to train on (0) or to score (1)."""
         _, texts = np.unique([item.text for item in self.items[part]], return_inverse=True)
         sums = np.zeros((*values.shape[:-1], texts.max() + 1))
-        np.add.at(sums, (..., texts), values)
+        np.add.at(sums.T, texts, values.T)
         return sums
 
 

@@ -151,12 +151,15 @@ def _figures(
     answer = int(np.bincount(answers[0]).argmax())
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
     moved = [_moved(*one, fitting[1][-1]) for one in zip(fitting[1][:-1], states[:-1], strict=True)]
-    columns = read_out(model.language, [*moved, *states])
-    places = {"": slice(layers - 1, None), "_affine": [*range(layers - 1), -1]}  # the last layer has no map
+    likeliest, entropies, divergences = read_out(model.language, [*moved, *states])
+    places = {
+        "": [*range(layers - 1, 2 * layers - 1)],
+        "_affine": [*range(layers - 1), -1],
+    }  # the last layer has no map
     alike = {"all pieces alike": math.log(model.backbone.architecture.vocabulary)}
     found: list[Figure] = []
     for end in LENSES:
-        pieces, entropy, divergence = (column[places[end]] for column in columns)
+        pieces, entropy, divergence = likeliest[places[end]], entropies[places[end]], divergences[places[end]]
         for layer in range(layers):
             at = replace(common, where={"layer": layer})
             hits = replace(
