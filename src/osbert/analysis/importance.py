@@ -53,6 +53,7 @@ def spread(items: Sequence[T]) -> list[T]:
 class HeadImportance(Experiment):
     """The importance of heads for one loss of a model, which a subclass names."""
 
+    least = f"{2 * LEAST} rows"
     loss_name: ClassVar[str]
     """What the loss is of, in words."""
     unit: ClassVar[str]

@@ -63,6 +63,7 @@ class Erasure(Experiment):
 
     reads = "trees"
     needs_attention = False
+    least = f"trees to fit on, with two labels or more, and {LEAST} masked pieces in those to score"
     place = 15
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from osbert.analysis.importance import HeadImportance, Item, LossOf, spread
+from osbert.analysis.importance import LEAST, HeadImportance, Item, LossOf, spread
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
@@ -19,6 +19,7 @@ class MaskedImportance(HeadImportance):
     """The heads by the loss of masked pieces."""
 
     place = 5
+    least = f"{2 * LEAST} texts"
     loss_name = "masked pieces"
     unit = "texts"
 

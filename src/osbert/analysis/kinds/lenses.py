@@ -41,6 +41,7 @@ LENSES = {"": "logit lens", "_affine": "affine lens"}
 class Lenses(LanguageExperiment):
     """The predictions from each layer."""
 
+    least = f"{LEAST} pieces to predict in each half of the texts"
     place = 30
 
     def work(self, sample: TextSample) -> int:

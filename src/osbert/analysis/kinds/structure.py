@@ -92,6 +92,7 @@ class Structure(Analysis):
 
     reads = "trees"
     needs_attention = False
+    least = f"{LEAST} trees of 2 to {LENGTHS.stop - 1} words to learn from and {LEAST} to score"
     place = 13
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
