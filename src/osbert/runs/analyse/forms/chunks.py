@@ -33,7 +33,7 @@ class ChunkForm(DataForm):
     files = "chunks (columns of CoNLL-2000)"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether most lines have three columns, and chunks in the last: wrong ones are named, not read as text."""
+        """Return whether most lines have three columns, and chunks in the last; others are named, not read as text."""
         rows = [cells for line in file.lines if (cells := line.split())]
         return 2 * sum(len(cells) == COLUMNS and bool(TAG.fullmatch(cells[-1])) for cells in rows) > len(rows)
 
