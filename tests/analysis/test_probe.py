@@ -51,8 +51,8 @@ def test_a_type_has_one_control_label_drawn_from_the_probabilities() -> None:
 
 
 def test_labels_that_lie_in_the_states_cost_few_bits_and_noise_costs_as_many_as_guessing() -> None:
-    easy = codelength(STATES, LABELS, 3, strength=1e-4)
-    noise = codelength(RNG.normal(size=STATES.shape), LABELS, 3, strength=1e-2)
+    easy = codelength(STATES, LABELS, 3, strength=1e-4).sum()
+    noise = codelength(RNG.normal(size=STATES.shape), LABELS, 3, strength=1e-2).sum()
     uniform = len(LABELS) * math.log2(3)
     assert easy < 0.6 * uniform < 0.9 * uniform < noise < 1.3 * uniform
 
@@ -68,7 +68,9 @@ def test_a_mix_of_layers_turns_to_the_one_that_holds_the_labels_whatever_its_sca
     probe = MixedProbe(layers, LABELS, 3, strength=1e-3)
     assert probe.shares.sum() == pytest.approx(1) and probe.shares[2] > 0.8
     assert (probe.predict(layers) == LABELS).mean() > 0.9
-    scores = cumulative((layers[:, :200], layers[:, 200:]), (LABELS[:200], LABELS[200:]), 3, 1e-2)
+    right, shares = cumulative((layers[:, :200], layers[:, 200:]), (LABELS[:200], LABELS[200:]), 3, 1e-2)
+    scores = right.mean(axis=1)
+    assert shares == pytest.approx(MixedProbe(layers[:, :200], LABELS[:200], 3, strength=1e-2).shares)
     assert expected_layer(scores) == pytest.approx(2, abs=0.5) and math.isnan(expected_layer(scores[::-1]))
 
 

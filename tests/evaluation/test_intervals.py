@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.intervals import score_intervals
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
@@ -30,11 +31,15 @@ def test_the_interval_of_an_accuracy_is_that_of_a_share(rows: int) -> None:
     assert ("under 100" in found.describe()) == found.few
 
 
-def test_a_score_that_is_always_the_same_has_an_interval_without_width() -> None:
+def test_a_score_that_is_always_the_same_has_no_interval_without_width() -> None:
     records = [Record(number=place, texts=("t",), label=float(place)) for place in range(20)]
-    found = score_intervals(Regress(), [Prediction(value=record.label) for record in records], records)
-    assert set(found) == set(Regress().metrics([Prediction(value=record.label) for record in records], records))
-    assert all(one.low == one.score == one.high == (0 if name == "mse" else 1) for name, one in found.items())
+    assert not score_intervals(Regress(), [Prediction(value=record.label) for record in records], records)
+    labelled = [Record(number=place, texts=("t",), label="ab"[place % 2]) for place in range(10)]
+    found = score_intervals(
+        Classify(labels=("a", "b")), [Prediction(value=str(record.label)) for record in labelled], labelled
+    )
+    assert set(found) == {"accuracy"} and (found["accuracy"].low, found["accuracy"].high) == wilson_interval(10, 10)
+    assert "(Wilson over 10 rows)" in found["accuracy"].describe()
 
 
 def test_a_metric_that_is_not_defined_for_a_sample_leaves_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +50,7 @@ def test_a_metric_that_is_not_defined_for_a_sample_leaves_it_out(monkeypatch: py
 
     monkeypatch.setattr(Classify, "metrics", metrics)
     records = [Record(number=place, texts=("t",), label="ab"[place]) for place in range(2)]
-    found = score_intervals(Classify(labels=("a", "b")), [Prediction(value="a")] * 2, records)["accuracy"]
-    assert (found.low, found.score, found.high) == (0.5, 0.5, 0.5)
+    assert not score_intervals(Classify(labels=("a", "b")), [Prediction(value="a")] * 2, records)  # always a half
 
 
 def test_a_search_among_the_rows_has_no_interval() -> None:

@@ -133,7 +133,8 @@ def explain(
     else:
         found = end_points(line, groups)
     weighed = [_by_word(tokens[group.start : group.stop], own, one) for one, group, own in zip(records, groups, found)]
-    chosen, drops = [np.arange(0)] * len(records), [np.zeros(0)] * len(records)
+    chosen: list[NDArray[np.integer]] = [np.arange(0)] * len(records)
+    drops = [np.zeros(0)] * len(records)
     if options.check or not by_gradients:
         # A pass a word: over all words of a long text the check would take longer than what it checks.
         chosen = [evenly_spaced(own, options.check_words if by_gradients else 0) for own in weighed]

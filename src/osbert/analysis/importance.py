@@ -24,7 +24,7 @@ from osbert.analysis.kinds.contract import Advance, Experiment
 from osbert.analysis.model import AnalysedModel
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.evaluation.bootstrap import bootstrap, percentiles
+from osbert.evaluation.bootstrap import ratio_interval
 from osbert.models.contract import Loss
 from osbert.reports.page import Section
 
@@ -53,6 +53,7 @@ def spread(items: Sequence[T]) -> list[T]:
 class HeadImportance(Experiment):
     """The importance of heads for one loss of a model, which a subclass names."""
 
+    least = f"{2 * LEAST} rows"
     loss_name: ClassVar[str]
     """What the loss is of, in words."""
     unit: ClassVar[str]
@@ -213,5 +214,5 @@ def _ablation(results: dict[str, tuple[list[tuple[int, int]], _Scores]], common:
 
 def _ratio(figure: Figure, totals: Floats, counts: Floats) -> Figure:
     """Return a figure with the ratio of two sums over items, and its interval by the bootstrap over items."""
-    drawn = bootstrap(lambda rows: [totals[rows].sum() / counts[rows].sum()], len(totals), seed=figure.seed)
-    return replace(figure, value=float(totals.sum() / counts.sum()), interval=percentiles(drawn[:, 0]))
+    interval = ratio_interval(totals, counts, seed=figure.seed)
+    return replace(figure, value=float(totals.sum() / counts.sum()), interval=interval)

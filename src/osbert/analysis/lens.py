@@ -8,7 +8,6 @@ states of the last layer, in closed form, and not trained to the last layer's pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from osbert.analysis.figures import Floats
 from osbert.analysis.hooks import changed_states
 from osbert.analysis.likelihood import LanguageModel
 from osbert.data.batch import micro_batches
-from osbert.data.example import Example, Target
+from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
@@ -59,24 +58,6 @@ class AffineLens:
         return moved
 
 
-def asked(example: Example, language: LanguageModel, share: float, rng: np.random.Generator) -> Example | None:
-    """Return a text in which a share of the pieces is to be predicted, at least one, and masked by a masked model.
-
-    None for one without a piece that can be.
-    """
-    tokens = np.flatnonzero(~example.special)
-    if language.causal:
-        tokens = tokens[tokens > 0]  # the first token has none before it
-    if not len(tokens):
-        return None
-    chosen = np.sort(rng.choice(tokens, max(1, round(share * len(tokens))), replace=False))
-    ids = example.ids.copy()
-    if not language.causal:
-        ids[chosen] = language.mask
-    target = Target(labels=example.ids[chosen], index=chosen - int(language.causal))
-    return replace(example, ids=ids, targets={language.head.target: target})
-
-
 def layer_states(
     language: LanguageModel, examples: Sequence[Example]
 ) -> Iterator[tuple[NDArray[np.int64], Floats, int]]:
@@ -99,19 +80,25 @@ def layer_states(
         yield labels, states, batch.tokens
 
 
-def read_out(language: LanguageModel, states: Floats, last: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the likeliest piece (n,) for states (n, D), the entropy (n,), and the KL divergence from the last layer's.
+def read_out(language: LanguageModel, states: Sequence[Floats]) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return the likeliest pieces (M, n) for M times states (n, D), the entropies, and the divergences (M, n).
 
-    The divergence is that of the last layer's distribution from this one, KL(last || this), in nats.
+    The last ones are those of the last layer; a divergence is that of its distribution from another one,
+    KL(last || other), in nats.
     """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with evaluating(language.learner) as device:
-        for first in range(0, len(states), SCORES):
-            own, top = (_logs(language, one[first : first + SCORES], device) for one in (states, last))
-            entropy = -(own.exp() * own).sum(-1)
-            parts.append((own.argmax(-1).cpu(), entropy.cpu(), (top.exp() * (top - own)).sum(-1).cpu()))
-    likeliest, entropies, divergences = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
-    return likeliest, entropies.astype(np.float64), divergences.astype(np.float64)
+        for first in range(0, len(states[-1]), SCORES):
+            top = _logs(language, states[-1][first : first + SCORES], device)  # once for all layers
+            rows = []
+            for place, one in enumerate(states, 1):
+                own = top if place == len(states) else _logs(language, one[first : first + SCORES], device)
+                entropy = -(own.exp() * own).sum(-1)
+                rows.append((own.argmax(-1).cpu(), entropy.cpu(), (top.exp() * (top - own)).sum(-1).cpu()))
+            likeliest, entropies, divergences = map(torch.stack, zip(*rows, strict=True))
+            parts.append((likeliest, entropies, divergences))
+    pieces, *numbers = (torch.cat(column, dim=1).numpy() for column in zip(*parts, strict=True))
+    return pieces, numbers[0].astype(np.float64), numbers[1].astype(np.float64)
 
 
 def _logs(language: LanguageModel, states: Floats, device: torch.device) -> Tensor:

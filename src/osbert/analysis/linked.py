@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.sample import place_words
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems
 from osbert.reading.coreference import LinkedText
 
 
@@ -14,3 +21,9 @@ class LinkedItem:
 
     text: LinkedText
     part: Literal["select", "score"]
+
+    def laid_out(self, packer: Packer) -> tuple[Example, NDArray[np.float32]]:
+        """Return the text as one sequence of T tokens, with the tokens of each of its words (W, T)."""
+        placed = place_words(self.text.words, self.text.place, packer, Problems(heading=""))
+        assert placed is not None, "the form of data has left such texts out"
+        return placed

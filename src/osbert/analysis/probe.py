@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from osbert.analysis.figures import Floats
+from osbert.evaluation.bootstrap import bootstrap, percentiles
 
 STRENGTHS = (1e-4, 1e-3, 1e-2)
 """Weights of the squared weights in the loss, of which one is chosen on words that were held out."""
@@ -164,20 +165,21 @@ def choose_strength(states: States, labels: Labels, classes: int) -> float:
     return max(STRENGTHS, key=right)
 
 
-def codelength(states: States, labels: Labels, classes: int, *, strength: float) -> float:
-    """Return the bits of the online code of labels (n,) given states (n, D): uniform first, then by the probes so far.
+def codelength(states: States, labels: Labels, classes: int, *, strength: float) -> Floats:
+    """Return the bits (n,) of labels (n,) in the online code, given states (n, D): uniform first, then by probes.
 
-    Each portion is coded by a probe that is trained on those before it. `strength` is that of a probe of all labels:
-    a smaller portion weighs less beside the squared weights, as it does beside one prior.
+    Their sum is the length of the code. Each portion is coded by a probe that is trained on those before it. `strength`
+    is that of a probe of all labels: a smaller portion weighs less beside the squared weights, as it does beside one
+    prior.
     """
     standard = Standard.of(states)
     ends = portion_ends(len(labels))
-    bits = ends[0] * math.log2(classes)
+    bits = [np.full(ends[0], math.log2(classes))]
     for begin, end in pairwise(ends):
         own = strength * len(labels) / begin
         probe = LinearProbe(states[:begin], labels[:begin], classes, strength=own, standard=standard)
-        bits += float(probe.bits(states[begin:end], labels[begin:end]).sum())
-    return bits
+        bits.append(probe.bits(states[begin:end], labels[begin:end]))
+    return np.concatenate(bits)
 
 
 def portion_ends(count: int) -> list[int]:
@@ -189,14 +191,19 @@ def portion_ends(count: int) -> list[int]:
     return sorted({math.ceil(part * count) for part in PORTIONS})
 
 
-def cumulative(states: tuple[States, States], labels: tuple[Labels, Labels], classes: int, strength: float) -> Floats:
-    """Return how often a mix of the layers up to each one is right (L + 1,); first what trains, then what is scored."""
+def cumulative(
+    states: tuple[States, States], labels: tuple[Labels, Labels], classes: int, strength: float
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Return which labels a mix of the layers up to each one reads (L + 1, n), and the fractions of the last mix.
 
-    def right(layers: int) -> float:
+    `states` and `labels`: first those that train, then those that are scored. The last mix is that of all layers: its
+    fractions (L + 1,) are those of the centre of gravity.
+    """
+    right = []
+    for layers in range(1, len(states[0]) + 1):
         probe = MixedProbe(states[0][:layers], labels[0], classes, strength=strength)
-        return float((probe.predict(states[1][:layers]) == labels[1]).mean())
-
-    return np.array([right(layers) for layers in range(1, len(states[0]) + 1)])
+        right.append(probe.predict(states[1][:layers]) == labels[1])
+    return np.array(right), probe.shares
 
 
 def expected_layer(scores: Floats) -> float:
@@ -210,6 +217,19 @@ def expected_layer(scores: Floats) -> float:
     gains = np.diff(scores)
     whole = float(scores[-1] - scores[0])
     return float(np.arange(1, len(scores)) @ gains) / whole if whole > 0 else math.nan
+
+
+def expected_layer_interval(right: Floats, counts: Floats, seed: int) -> tuple[float, float]:
+    """Return the 95% interval of the expected layer, by the bootstrap over texts.
+
+    `right` (L + 1, T): how many items of each text the mix up to a layer reads; `counts` (T,): of how many. The probes
+    stay as they are. Samples in which no layer adds to the embeddings are left out.
+    """
+
+    def expected(rows: NDArray[np.intp]) -> list[float]:
+        return [expected_layer(right[:, rows].sum(axis=1) / counts[rows].sum())]
+
+    return percentiles(bootstrap(expected, len(counts), seed=seed)[:, 0])
 
 
 def control_labels(words: Sequence[str], probabilities: Floats, seed: int) -> Labels:

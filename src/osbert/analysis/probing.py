@@ -13,26 +13,25 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
 from osbert.analysis.kinds.contract import Analysis, TextPass
 from osbert.analysis.probe import (
     Labels,
     LinearProbe,
-    MixedProbe,
     States,
     choose_strength,
     codelength,
     control_labels,
     cumulative,
     expected_layer,
+    expected_layer_interval,
 )
-from osbert.evaluation.bootstrap import wilson_interval
+from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
 from osbert.reports.explained import explained
 from osbert.reports.page import Section
@@ -44,8 +43,6 @@ MIXED = 2_500
 """Most items that a mix of layers is trained on: each of its steps reads all layers."""
 ROOM = 2**26
 """Most numbers of states that are held, in half precision; of a larger model fewer items are kept."""
-LARGEST = 2.0**15
-"""The largest number of a state; half precision holds little more."""
 LEAST = 200
 """Fewer items than this to train on or to score give no figure."""
 CONTROL, EMBEDDINGS = "control task", "embeddings"
@@ -108,10 +105,16 @@ class _ProbeData:
         found: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
         return found
 
-    def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> float:
-        """Return the bits of a training label by the online code."""
-        whole = codelength(self.states[0][layer], labels[0], len(self.names), strength=strength)
-        return whole / len(labels[0])
+    def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> Floats:
+        """Return the bits (n,) of the training labels in the online code."""
+        return codelength(self.states[0][layer], labels[0], len(self.names), strength=strength)
+
+    def by_text(self, part: int, values: Floats) -> Floats:
+        """Return the sums (..., T) over the texts of values (..., n) of the items to train on (0) or to score (1)."""
+        _, texts = np.unique([item.text for item in self.items[part]], return_inverse=True)
+        sums = np.zeros((*values.shape[:-1], texts.max() + 1))
+        np.add.at(sums.T, texts, values.T)
+        return sums
 
 
 class LayerProbes(Analysis):
@@ -216,31 +219,36 @@ class LayerProbes(Analysis):
     def _codes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         bits = [data.bits(layer, data.gold, strength) for layer in range(data.layers + 1)]
         control = [data.bits(layer, data.control, strength) for layer in range(data.layers)]
+        counts = data.by_text(0, np.ones(len(data.gold[0])))
         for layer in range(data.layers):
             yield replace(
                 common,
                 name=f"{self.name}_bits",
                 where={"layer": layer},
-                value=bits[layer],
+                value=float(bits[layer].mean()),
                 n=len(data.gold[0]),
+                interval=ratio_interval(data.by_text(0, bits[layer]), counts, seed=self.seed),
                 baselines={
                     UNIFORM: math.log2(len(data.names)),
-                    EMBEDDINGS: bits[0],
-                    RANDOM: bits[-1],
-                    CONTROL: control[layer],
+                    EMBEDDINGS: float(bits[0].mean()),
+                    RANDOM: float(bits[-1].mean()),
+                    CONTROL: float(control[layer].mean()),
                 },
             )
 
     def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
         states, gold = (data.states[0][:-1, :MIXED], data.states[1][:-1]), (data.gold[0][:MIXED], data.gold[1])
-        shares = MixedProbe(states[0], gold[0], len(data.names), strength=strength).shares
+        right, shares = cumulative(states, gold, len(data.names), strength)
         even = (data.layers - 1) / 2
         centre = float(np.arange(data.layers) @ shares)
         yield replace(common, name=f"{self.name}_centre", value=centre, n=len(gold[0]), baselines={"even": even})
-        expected = expected_layer(cumulative(states, gold, len(data.names), strength))
+        expected = expected_layer(right.mean(axis=1))
         if math.isfinite(expected):
-            yield replace(common, name=f"{self.name}_expected_layer", value=expected)
+            interval = expected_layer_interval(
+                data.by_text(1, right.astype(np.float64)), data.by_text(1, np.ones(right.shape[1])), self.seed
+            )
+            yield replace(common, name=f"{self.name}_expected_layer", value=expected, interval=interval)
 
     @classmethod
     def section(cls, figures: Sequence[Figure]) -> Section:
@@ -325,15 +333,3 @@ def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clu
     found = {clue: counts.most_common(1)[0][0] for clue, counts in by.items()}
     right = [found.get(item.clue if by_clue else "", usual) == item.label for item in scored]
     return sum(right) / len(right)
-
-
-def word_states(text: TextPass, tokens: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return the states (L + 2, W, D) of words, means of their pieces: each layer's, then the random encoder's."""
-    means = tokens / tokens.sum(-1, keepdims=True)
-    layers: list[Any] = [*text.states, text.random_states]
-    return np.stack([np.clip(means @ _numbers(state), -LARGEST, LARGEST).astype(np.float16) for state in layers])
-
-
-def _numbers(state: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = state.float().cpu().numpy()
-    return found

@@ -186,22 +186,23 @@ def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
     return bits
 
 
-def tree_codelength(trees: Sequence[MeasuredTree], *, seed: int) -> tuple[float, float, int]:
-    """Return the bits of the online code of all distances, those of a uniform code, and the number of distances.
+def tree_codelength(trees: Sequence[MeasuredTree], *, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return of each tree (T,) the bits of its distances in the online code and in a uniform one, and their number.
 
     Voita and Titov 2020, section 2.2: each portion of the trees is coded by a probe of those before it, the first one
     uniformly. The spread of the code is the mean error of the probe on the trees that it held out.
     """
     even = [len(tree.distances) * (len(tree.distances) - 1) / 2 * np.log2(len(tree.distances) - 1) for tree in trees]
     ends = [end for end in portion_ends(len(trees)) if end >= min(FEWEST, len(trees))]
-    bits = sum(even[: ends[0]])
+    bits = even[: ends[0]]
     for begin, end in pairwise(ends):
         probe = StructuralProbe(trees[:begin], seed=seed)
         errors = [np.abs(probe.distances(tree.states) - tree.distances)[_above(tree)] for tree in trees[4:begin:5]]
         spread = max(float(np.concatenate(errors).mean()), 1e-3)
         for tree in trees[begin:end]:
-            bits += float(distance_bits(probe.distances(tree.states), tree.distances, spread).sum())
-    return float(bits), float(sum(even)), sum(len(tree.distances) * (len(tree.distances) - 1) // 2 for tree in trees)
+            bits.append(float(distance_bits(probe.distances(tree.states), tree.distances, spread).sum()))
+    words = np.array([len(tree.distances) for tree in trees])
+    return np.array(bits), np.array(even), words * (words - 1) / 2
 
 
 def _above(tree: MeasuredTree) -> tuple[NDArray[np.intp], ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles
+from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles, wilson_interval
 from osbert.tasks import Prediction, Record, Task
 
 WORK = 100_000
@@ -20,13 +21,18 @@ FEW = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreInterval:
-    """The score of a model on some rows by one metric, and its 95% interval over draws of such rows."""
+    """The score of a model on some rows by one metric, and its 95% interval over draws of such rows.
+
+    `method`: the bootstrap, or Wilson's interval of a rate where all rows are right, or none is: draws of them are all
+    alike, and would give an interval without width.
+    """
 
     metric: str
     score: float
     low: float
     high: float
     rows: int
+    method: Literal["bootstrap", "Wilson"] = "bootstrap"
 
     @property
     def few(self) -> bool:
@@ -36,7 +42,7 @@ class ScoreInterval:
     def describe(self) -> str:
         """Return it in words, for one line."""
         said = (
-            f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} (bootstrap over "
+            f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} ({self.method} over "
             f"{self.rows:,} rows)"
         )
         return f"{said}: under {FEW} rows, a rough figure" if self.few else said
@@ -50,7 +56,8 @@ def score_intervals(
     The rows are resampled with replacement; the bounds are percentiles of the scores. Where only m of n rows are
     drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
     bootstrap, Bickel et al. 1997). Draws that a metric is not defined for are left out, and metrics that are defined
-    for none; there are no intervals where the rows do not stand for themselves (`Task.by_rows`).
+    for none; there are no intervals where the rows do not stand for themselves (`Task.by_rows`). A score that is the
+    same on every draw has none, unless it is the rate of rows that are right (`Task.row_score`): then it has Wilson's.
     """
     if not task.by_rows:
         return {}
@@ -70,6 +77,9 @@ def score_intervals(
     intervals = {}
     for (name, score), column in zip(scores.items(), columns, strict=True):
         low, high = (score + narrowed * (bound - score) for bound in percentiles(column))
-        if not math.isnan(low):
+        if low < high:  # NaN is not
             intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count)
+        elif name == task.row_score and score in (0, 1):
+            low, high = wilson_interval(round(score * count), count)
+            intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count, method="Wilson")
     return intervals

@@ -6,11 +6,18 @@ import itertools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import osbert
 from osbert.analysis.judgements import shared_pieces
+from osbert.analysis.kinds import pronouns
+from osbert.analysis.linked import LinkedItem
+from osbert.analysis.model import AnalysedModel
+from osbert.analysis.sample import ItemSample
 from osbert.inference.engine import Engine, load
+from osbert.inference.score import language_model
+from osbert.reading.coreference import LinkedText, MentionLink
 from osbert.runs.analyse.run import ModelAnalysis
 from refusals import refusal
 from tiny_runs import WORDS, write_run
@@ -169,8 +176,8 @@ def test_rows_that_cannot_be_used_are_named_and_left_out_where_that_is_said(mode
 def write_occupations(folder: Path, **others: str) -> Path:
     folder.mkdir()
     sentences = [f"[the {adjective} actor] , [{{}}] {noun} ." for adjective in ADJECTIVES for noun in NOUNS]
-    for name, pronouns in (("pro", ("he", "she")), ("anti", ("she", "he"))):
-        lines = [f"{n} {one.format(pronouns[n % 2])}\n" for n, one in enumerate(sentences, 1)]
+    for name, genders in (("pro", ("he", "she")), ("anti", ("she", "he"))):
+        lines = [f"{n} {one.format(genders[n % 2])}\n" for n, one in enumerate(sentences, 1)]
         (folder / f"{name}_stereotyped_type1.txt.dev").write_text("".join(lines) + others.get(name, ""))
     (folder / "male_occupations.txt").write_text("driver\nguard\n")
     return folder
@@ -203,3 +210,29 @@ def test_sentences_without_a_partner_are_named(model: Path, tmp_path: Path) -> N
     (folder / "anti_stereotyped_type1.txt.dev").unlink()
     with refusal("missing-file", "anti_stereotyped_type1.txt.dev"):
         osbert.analyse(model, data=folder, out=tmp_path / "out", device="cpu")
+
+
+def test_the_gender_of_a_masked_pronoun_is_that_of_the_likelier_forms(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pronouns, "FORMS", {"masculine": ("film", "actor"), "feminine": ("play", "good")})
+    link = MentionLink(mention=1, candidates=(0, 4), right=frozenset({0}), kind="ambiguous pronouns")
+    items = []
+    for article, word in itertools.product(ARTICLES, ("film", "play")):
+        words = (article, word, "bad", "the", "poor")
+        text = LinkedText(words=words, links=(link,), path=Path("gap.tsv"), line=2)
+        items += 10 * [LinkedItem(text=text, part="select")]
+    model = AnalysedModel(
+        learner=engine.learner, packer=engine.packer, signs=np.zeros(16, bool), seed=0, masks=engine.masks,
+        language=language_model(engine),
+    )  # fmt: skip
+    found = pronouns.Pronouns().measure(model, ItemSample(items=items), lambda _: None)
+    right = []
+    for article, gender in itertools.product(ARTICLES, (False, True)):
+        [fills] = engine.fill(f"{article} [MASK] bad the poor", top=100)
+        chances = {fill.piece: fill.probability for fill in fills}
+        right.append((chances["play"] + chances["good"] > chances["film"] + chances["actor"]) == gender)
+    assert [one.n for one in found] == [40, 20, 20]
+    assert [one.value for one in found] == [np.mean(right), np.mean(right[1::2]), np.mean(right[::2])]
+    assert "of the feminine" in pronouns.Pronouns.section(found).html()
+    assert pronouns.Pronouns().measure(model, ItemSample(items=items[:4]), lambda _: None) == []

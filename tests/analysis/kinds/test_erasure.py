@@ -24,7 +24,7 @@ from osbert.reading.trees import Tree
 
 MASK = 4
 TAGS = ("NOUN", "VERB")
-SPEECH = ("part of speech", TAGS)
+SPEECH = {"part of speech": TAGS}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,9 @@ def sample(count: int) -> TextSample:
 
 def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: AnalysedModel) -> None:
     trees = _masked(model, sample(60), "select", SPEECH)
-    eraser = _moments(model, trees, 2, lambda _: None)[1].eraser()
-    [(batch, tags)] = _batches(trees)
+    eraser = _moments(model, trees, SPEECH, lambda _: None)["part of speech"][1].eraser()
+    [(batch, labels)] = _batches(trees)
+    tags = labels["part of speech"]
     with torch.no_grad():
         states = list(model.backbone.layers(batch))[1]
     words = tags != NOTHING
@@ -75,7 +76,7 @@ def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: Anal
 def test_the_cost_is_against_the_loss_before_and_random_directions(model: AnalysedModel) -> None:
     given, read = sample(420), []
     figures = Erasure().measure(model, given, read.append)
-    before = _losses(model, _masked(model, given, "score", SPEECH), {}, lambda _: None)
+    before = _losses(model, _masked(model, given, "score", SPEECH), None, lambda _: None)
     assert [one.where for one in figures] == [
         {"label": "part of speech", "layer": layer, "directions": 1} for layer in range(3)
     ]  # there is one relation alone

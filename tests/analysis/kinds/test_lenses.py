@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import osbert
-from osbert.analysis.lens import AffineLens, asked, layer_states, read_out
+from osbert.analysis.lens import AffineLens, layer_states, read_out
+from osbert.analysis.predicted_part import with_predicted_part
 from osbert.data.batch import micro_batches
+from osbert.data.example import Example
 from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model
 from tiny_runs import write_run
@@ -23,12 +25,17 @@ def made(folder: Path, **sizes: object) -> Engine:
     return load(write_run(folder, None, masks=True, layers=3, **sizes), device="cpu")
 
 
+def masked_part(engine: Engine, fraction: float) -> Example | None:
+    example = engine.packer.single(*engine.packer.run(TEXT))
+    return with_predicted_part(example, "mlm", fraction, np.random.default_rng(0), mask=engine.tokenizer.mask)
+
+
 @pytest.mark.parametrize("sizes", [{}, {"normalization": "pre"}, {"distinct": 1}])
 def test_a_layer_is_read_as_if_the_models_top_stood_on_it(tmp_path: Path, sizes: dict[str, object]) -> None:
     engine = made(tmp_path / "run", **sizes)
     language = language_model(engine)
     backbone = engine.learner.backbone
-    example = asked(engine.packer.single(*engine.packer.run(TEXT)), language, 0.4, np.random.default_rng(0))
+    example = masked_part(engine, 0.4)
     assert example is not None
     [(labels, states, tokens)] = layer_states(language, [example])
     target = example.targets["mlm"]
@@ -48,14 +55,14 @@ def test_the_last_layer_predicts_what_fills_a_mask(tmp_path: Path) -> None:
     engine = made(tmp_path / "run")
     language = language_model(engine)
     example = engine.packer.single(*engine.packer.run(TEXT))
-    masked = asked(example, language, 0.01, np.random.default_rng(0))
+    masked = masked_part(engine, 0.01)
     assert masked is not None
     (place,) = masked.targets["mlm"].index
     words = engine.tokenizer.tokens(example.ids[1:-1].tolist())
     words[place - 1] = "[MASK]"
     [fills] = engine.fill(" ".join(words), top=100)
     [(_, states, _)] = layer_states(language, [masked])
-    piece, entropy, divergence = read_out(language, states[-1], states[-1])
+    (piece,), (entropy,), (divergence,) = read_out(language, [states[-1]])
     assert engine.tokenizer.tokens(piece.tolist()) == [fills[0].piece]
     assert entropy[0] == pytest.approx(-sum(one.probability * np.log(one.probability) for one in fills), abs=1e-4)
     assert divergence[0] == pytest.approx(0, abs=1e-6)

@@ -37,10 +37,12 @@ def test_chunks_are_probed_in_each_layer(runs: dict[str, Path], tmp_path: Path) 
     assert "the sentences of the chunks" in found.notes[0]
 
 
-def test_a_line_with_a_column_too_few_and_a_lost_word_are_named(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_line_with_a_column_too_few_a_lost_word_and_an_unknown_chunk_are_named(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
     path = tmp_path / "train.txt"
-    path.write_text(sentences(34) + "film X\n\n\u200b X O\n\n" + sentences(30))
-    with refusal("unusable-row", "line 137", "line 139"):
+    path.write_text(sentences(4) + "film X\n\n\u200b X O\n\na X B-QQ\n\n" + sentences(60))
+    with refusal("unusable-row", "line 17", "line 19", "line 21", "B-QQ"):
         osbert.analyse(runs["encoder"], data=path, out=tmp_path / "out", **SETTINGS)
     found = osbert.analyse(runs["encoder"], data=path, out=tmp_path / "out", errors="replace", **SETTINGS)
-    assert any("; 2 left out" in note for note in found.notes)
+    assert any("; 3 left out" in note for note in found.notes)

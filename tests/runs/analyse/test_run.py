@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,6 +101,9 @@ def test_a_stopped_run_keeps_what_is_finished(
     monkeypatch.setattr(Heads, "add", stop)  # it is not done again
     assert osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", **SETTINGS).figures == whole.figures
     assert (tmp_path / "out" / "analysis.json").read_text() == (tmp_path / "whole" / "analysis.json").read_text()
+    events: list[object] = []
+    again = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", watch=events.append, **SETTINGS)
+    assert again == replace(whole, folder=tmp_path / "out") and "nothing is computed again" in str(events[-1])
 
 
 def test_a_model_without_attention_has_a_geometry_alone(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from osbert.analysis.kinds.contract import TextPass
-from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
+from osbert.analysis.probing import LayerProbes, ProbedItem
 
 SKIPPED = ("root", "punct")
 """Relations that are no relation of two words of the sentence, or of punctuation."""
@@ -30,7 +30,7 @@ class Arcs(LayerProbes):
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
         """Yield the arcs; the label of the control task depends on the dependent alone."""
         assert text.tree is not None
-        states = word_states(text, text.tree.tokens)
+        states = text.word_states
         tree = text.tree.tree
         for number, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)):
             if head >= 0 and relation not in SKIPPED:

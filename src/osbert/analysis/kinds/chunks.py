@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from osbert.analysis.kinds.contract import TextPass
-from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
+from osbert.analysis.probing import LayerProbes, ProbedItem
 
 
 class Chunks(LayerProbes):
@@ -21,7 +21,7 @@ class Chunks(LayerProbes):
         """Yield the words."""
         placed = text.labelled
         assert placed is not None
-        states = word_states(text, placed.tokens)
+        states = text.word_states
         for number, (word, label) in enumerate(zip(placed.words, placed.labels, strict=True)):
             own = states[:, number, None].copy()
             known = word.lower()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,9 @@ from osbert.data.example import Booleans
 from osbert.models.contract import Sizes
 from osbert.reading.trees import Tree
 from osbert.reports.page import Section
+
+LARGEST = 2.0**15
+"""The largest number of a word's state; half precision holds little more."""
 
 Advance = Callable[[int], None]
 """Is called with a number of tokens that were read."""
@@ -75,6 +79,18 @@ class TextPass:
     random_states: Tensor | None = None
     tree: PlacedTree | None = None
     labelled: PlacedWords | None = None
+
+    @cached_property
+    def word_states(self) -> NDArray[np.float16]:
+        """Return the states (L + 2, W, D) of the words of the tree or of the labelled words, the random encoder's last.
+
+        A word's state is the mean of its pieces'.
+        """
+        placed = self.tree or self.labelled
+        assert placed is not None and self.random_states is not None
+        means = placed.tokens / placed.tokens.sum(-1, keepdims=True)  # (W, T)
+        layers = (state.float().cpu().numpy() for state in (*self.states, self.random_states))
+        return np.stack([np.clip(means @ state, -LARGEST, LARGEST).astype(np.float16) for state in layers])
 
 
 class Investigation:

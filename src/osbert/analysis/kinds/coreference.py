@@ -22,9 +22,8 @@ from osbert.analysis.kinds.relations import by_word
 from osbert.analysis.linked import LinkedItem
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.passes import fresh
-from osbert.analysis.sample import ItemSample, place_words
+from osbert.analysis.sample import ItemSample
 from osbert.data.batch import collate
-from osbert.errors import Problems
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone
@@ -102,9 +101,7 @@ class Coreference(Experiment):
         random = fresh(model.backbone, model.seed)
         for item in sample.items:
             words, links = item.text.words, item.text.links
-            placed = place_words(words, item.text.place, model.packer, Problems(heading=""))
-            assert placed is not None, "the form of data has left such texts out"
-            example, tokens = placed
+            example, tokens = item.laid_out(model.packer)
             batch = collate([example]).to(next(model.backbone.parameters()).device)
             pieces = torch.from_numpy(tokens).to(batch.ids.device)
 

@@ -23,9 +23,10 @@ from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
 from osbert.analysis.hooks import Change, changed_states
 from osbert.analysis.kinds.contract import Advance, Experiment
 from osbert.analysis.model import AnalysedModel
+from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
 from osbert.data.batch import Batch, micro_batches
-from osbert.data.example import Example, Target
+from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
 from osbert.reading.trees import Tree
 from osbert.reports.explained import explained
@@ -51,10 +52,10 @@ LABELS: Mapping[str, Callable[[Tree], Sequence[str]]] = {
 
 @dataclass(frozen=True)
 class _MaskedTree:
-    """A sentence with masks, and the number of the label (T,) of each token's word."""
+    """A sentence with masks, and by label the number (T,) of what each token's word has of it."""
 
     example: Example
-    labels: NDArray[np.int64]
+    labels: Mapping[str, NDArray[np.int64]]
 
 
 class Erasure(Experiment):
@@ -62,6 +63,7 @@ class Erasure(Experiment):
 
     reads = "trees"
     needs_attention = False
+    least = f"trees to fit on, with two labels or more, and {LEAST} masked pieces in those to score"
     place = 15
 
     @classmethod
@@ -75,38 +77,47 @@ class Erasure(Experiment):
 
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
         """Return what erasing costs in each layer, in nats a masked piece; nothing of too few pieces or one label."""
-        return [figure for label in LABELS for figure in self._costs(label, model, sample, advance)]
-
-    def _costs(self, label: str, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
         training = [placed.tree for placed in sample.trees if placed.part == "select"]
-        names = sorted({name for tree in training for name in LABELS[label](tree)} - {"_"})
-        parts = {part: _masked(model, sample, part, (label, names)) for part in TREES}
+        values = {label: {one for tree in training for one in read(tree)} - {"_"} for label, read in LABELS.items()}
+        names = {label: sorted(own) for label, own in values.items() if len(own) > 1}
+        parts = {part: _masked(model, sample, part, names) for part in TREES}
         count = sum(len(one.example.targets[model.masks.target].labels) for one in parts["score"]) if model.masks else 0
-        if count < LEAST or len(names) < 2 or not parts["select"]:
+        if count < LEAST or not names or not parts["select"]:
             return []
-        moments = _moments(model, parts["select"], len(names), advance)
-        before = _losses(model, parts["score"], {}, advance)
-        found: list[Figure] = []
-        for layer, one in enumerate(moments):
-            eraser = one.eraser()
-            random = one.random_eraser(eraser.rank, np.random.default_rng([model.seed, layer]))
-            after, beside = (_losses(model, parts["score"], {layer: each}, advance) for each in (eraser, random))
-            cost = after - before
-            margin = DEVIATIONS * float(cost.std(ddof=1)) / math.sqrt(count)
-            found.append(
-                Figure(
-                    name="erasure_cost",
-                    where={"label": label, "layer": layer, "directions": eraser.rank},
-                    value=float(cost.mean()),
-                    n=count,
-                    unit="masked pieces",
-                    interval=(float(cost.mean()) - margin, float(cost.mean()) + margin),
-                    baselines={RANDOM: float((beside - before).mean()), BEFORE: float(before.mean())},
-                    data=self.reads,
-                    seed=model.seed,
-                )
-            )
-        return found
+        moments = _moments(model, parts["select"], names, advance)
+        before = _losses(model, parts["score"], None, advance)
+        return [
+            self._cost(model, parts["score"], before, (label, layer, one), advance)
+            for label in names
+            for layer, one in enumerate(moments[label])
+        ]
+
+    def _cost(
+        self,
+        model: AnalysedModel,
+        trees: Sequence[_MaskedTree],
+        before: Floats,
+        erased: tuple[str, int, LabelledMoments],
+        advance: Advance,
+    ) -> Figure:
+        """Return what erasing a label in a layer costs; `before`: the losses with nothing erased."""
+        label, layer, moments = erased
+        eraser = moments.eraser()
+        random = moments.random_eraser(eraser.rank, np.random.default_rng([model.seed, layer]))
+        after, beside = (_losses(model, trees, (label, layer, each), advance) for each in (eraser, random))
+        cost = after - before
+        margin = DEVIATIONS * float(cost.std(ddof=1)) / math.sqrt(len(cost))
+        return Figure(
+            name="erasure_cost",
+            where={"label": label, "layer": layer, "directions": eraser.rank},
+            value=float(cost.mean()),
+            n=len(cost),
+            unit="masked pieces",
+            interval=(float(cost.mean()) - margin, float(cost.mean()) + margin),
+            baselines={RANDOM: float((beside - before).mean()), BEFORE: float(before.mean())},
+            data=self.reads,
+            seed=model.seed,
+        )
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
@@ -147,73 +158,78 @@ def _worst(label: str, figures: Sequence[Figure]) -> str:
 
 
 def _masked(
-    model: AnalysedModel, sample: TextSample, part: str, labels: tuple[str, Sequence[str]]
+    model: AnalysedModel, sample: TextSample, part: str, names: Mapping[str, Sequence[str]]
 ) -> list[_MaskedTree]:
-    """Return some trees of a part with masks, always the same ones. `labels`: which label, and its names."""
+    """Return some trees of a part with masks, always the same ones. `names`: the values of each label."""
     assert model.masks is not None
-    label, names = labels
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {label: {name: number for number, name in enumerate(own)} for label, own in names.items()}
     rng = np.random.default_rng([model.seed, len(part)])
     chosen = [number for number, placed in enumerate(sample.trees) if placed.part == part]
     drawn = sorted(rng.permutation(chosen)[: TREES[part]].tolist())
     found: list[_MaskedTree] = []
     for number in drawn:
-        example, placed = sample.examples[number], sample.trees[number]
+        placed = sample.trees[number]
         words = np.where(placed.tokens.any(0), placed.tokens.argmax(0), NOTHING)  # (T,)
-        own = np.array([numbers.get(name, NOTHING) for name in LABELS[label](placed.tree)] + [NOTHING])[words]
-        pieces = np.flatnonzero(~example.special)
-        index = np.sort(rng.choice(pieces, max(1, round(MASKED * len(pieces))), replace=False))
-        ids = example.ids.copy()
-        ids[index] = model.packer.tokenizer.mask
-        target = Target(labels=example.ids[index], index=index)
-        masked = replace(example, ids=ids, targets={model.masks.target: target}, record=len(found))
-        found.append(_MaskedTree(masked, own))
+        labels = {
+            label: np.array([own.get(name, NOTHING) for name in LABELS[label](placed.tree)] + [NOTHING])[words]
+            for label, own in numbers.items()
+        }
+        masked = with_predicted_part(
+            sample.examples[number], model.masks.target, MASKED, rng, mask=model.packer.tokenizer.mask
+        )
+        assert masked is not None, "a tree has words"
+        found.append(_MaskedTree(replace(masked, record=len(found)), labels))
     return found
 
 
-def _batches(trees: Sequence[_MaskedTree]) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield trees in batches, with the label (N,) of each token."""
+def _batches(trees: Sequence[_MaskedTree]) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
+    """Yield trees in batches, with each label (N,) of each token."""
     for batch in micro_batches([one.example for one in trees], TOKENS):
-        labels = np.concatenate([trees[record].labels for record in batch.records.tolist()])
-        yield batch, torch.from_numpy(labels)
+        rows = [trees[record].labels for record in batch.records.tolist()]
+        yield batch, {label: torch.from_numpy(np.concatenate([row[label] for row in rows])) for label in rows[0]}
 
 
 def _moments(
-    model: AnalysedModel, trees: Sequence[_MaskedTree], classes: int, advance: Advance
-) -> list[LabelledMoments]:
-    """Return the moments of the states of words, and of their labels, in each layer."""
-    found = [LabelledMoments(model.backbone.architecture.width, classes) for _ in model.backbone.stack]
+    model: AnalysedModel, trees: Sequence[_MaskedTree], names: Mapping[str, Sequence[str]], advance: Advance
+) -> dict[str, list[LabelledMoments]]:
+    """Return for each label, in each layer, the moments of its words' states; one pass for all labels."""
+    width = model.backbone.architecture.width
+    found = {label: [LabelledMoments(width, len(own)) for _ in model.backbone.stack] for label, own in names.items()}
 
-    def noted(layer: int, labels: Tensor) -> Change:
+    def noted(layer: int, labels: Mapping[str, Tensor]) -> Change:
         def note(values: Tensor) -> Tensor:
-            there = labels != NOTHING
-            found[layer].add(values.float().cpu().numpy()[there.numpy()], labels[there].numpy())
+            states = values.float().cpu().numpy()
+            for label, own in labels.items():
+                there = own != NOTHING
+                found[label][layer].add(states[there.numpy()], own[there].numpy())
             return values
 
         return note
 
     for batch, labels in _batches(trees):
-        changes = {layer: noted(layer, labels) for layer in range(len(found))}
+        changes = {layer: noted(layer, labels) for layer in range(len(model.backbone.stack))}
         with evaluating(model.learner) as device, changed_states(model.backbone, changes):
             model.learner.states(batch.to(device))
         advance(batch.tokens)
     return found
 
 
-def _losses(model: AnalysedModel, trees: Sequence[_MaskedTree], erasers: dict[int, Eraser], advance: Advance) -> Floats:
-    """Return the loss of each masked piece in nats, with the states of words erased in some layers."""
+def _losses(
+    model: AnalysedModel, trees: Sequence[_MaskedTree], erased: tuple[str, int, Eraser] | None, advance: Advance
+) -> Floats:
+    """Return the loss of each masked piece in nats; `erased`: what label the words lose, in which layer, and how."""
     assert model.masks is not None
     found: list[Floats] = []
 
-    def erased(eraser: Eraser, words: Tensor) -> Change:
+    def without(eraser: Eraser, words: Tensor) -> Change:
         return lambda values: torch.where(words.to(values.device)[:, None], eraser.apply(values), values)
 
-    for batch, words in _batches(trees):
-        changes = {layer: erased(eraser, words != NOTHING) for layer, eraser in erasers.items()}
+    for batch, labels in _batches(trees):
+        changes = {erased[1]: without(erased[2], labels[erased[0]] != NOTHING)} if erased else {}
         with evaluating(model.learner) as device, changed_states(model.backbone, changes):
             there = batch.to(device)
             scores = model.masks.outputs(model.learner.states(there), there).float()
-            labels = there.targets[model.masks.target].labels
-            found.append(functional.cross_entropy(scores, labels, reduction="none").double().cpu().numpy())
+            gold = there.targets[model.masks.target].labels
+            found.append(functional.cross_entropy(scores, gold, reduction="none").double().cpu().numpy())
         advance(batch.tokens)
     return np.concatenate(found)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from osbert.analysis.importance import HeadImportance, Item, LossOf, spread
+from osbert.analysis.importance import LEAST, HeadImportance, Item, LossOf, spread
 from osbert.analysis.model import AnalysedModel
+from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
 from osbert.data.batch import Batch
-from osbert.data.example import Example, Target
 from osbert.models.contract import Loss
 
 RATE = 0.15
@@ -21,6 +19,7 @@ class MaskedImportance(HeadImportance):
     """The heads by the loss of masked pieces."""
 
     place = 5
+    least = f"{2 * LEAST} texts"
     loss_name = "masked pieces"
     unit = "texts"
 
@@ -34,8 +33,8 @@ class MaskedImportance(HeadImportance):
         assert isinstance(sample, TextSample) and model.masks is not None
         rng = np.random.default_rng([model.seed, 3])
         mask = model.packer.tokenizer.mask
-        texts = [one for one in spread(sample.examples) if not one.special.all()]
-        return [[_masked(one, mask, model.masks.target, rng)] for one in texts]
+        masked = (with_predicted_part(one, model.masks.target, RATE, rng, mask=mask) for one in spread(sample.examples))
+        return [[one] for one in masked if one is not None]
 
     def loss(self, model: AnalysedModel) -> LossOf:
         """Return the cross-entropy of the masked pieces."""
@@ -46,11 +45,3 @@ class MaskedImportance(HeadImportance):
             return head(model.backbone(batch), batch)
 
         return loss
-
-
-def _masked(example: Example, mask: int, target: str, rng: np.random.Generator) -> Example:
-    pieces = np.flatnonzero(~example.special)
-    index = np.sort(rng.choice(pieces, max(1, round(RATE * len(pieces))), replace=False))
-    ids = example.ids.copy()
-    ids[index] = mask
-    return replace(example, ids=ids, targets={target: Target(labels=example.ids[index].astype(np.int64), index=index)})

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, Floats, RunningMeans, named
 from osbert.analysis.kinds.contract import Advance, LanguageExperiment
-from osbert.analysis.lens import AffineLens, asked, layer_states, read_out, settled
+from osbert.analysis.lens import AffineLens, layer_states, read_out, settled
 from osbert.analysis.model import AnalysedModel
+from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
@@ -40,6 +41,7 @@ LENSES = {"": "logit lens", "_affine": "affine lens"}
 class Lenses(LanguageExperiment):
     """The predictions from each layer."""
 
+    least = f"{LEAST} pieces to predict in each half of the texts"
     place = 30
 
     def work(self, sample: TextSample) -> int:
@@ -57,7 +59,7 @@ class Lenses(LanguageExperiment):
             ((most - scored_most, slice(0, None, 2)), (scored_most, slice(1, None, 2)))
         ):
             examples = list(
-                _until(self._asked(model, sample.examples[places], part), count, model.language.head.target)
+                _until(self._predicted(model, sample.examples[places], part), count, model.language.head.target)
             )
             found = list(_advancing(model, examples, advance))
             if sum(len(labels) for labels, _ in found) < LEAST:
@@ -65,11 +67,13 @@ class Lenses(LanguageExperiment):
             parts.append((np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found], axis=1)))
         return _figures(model, *parts)
 
-    def _asked(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
-        assert model.language is not None
+    def _predicted(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
+        language = model.language
+        assert language is not None
+        mask = None if language.causal else language.mask
         for number, example in enumerate(examples):
-            made = asked(example, model.language, SHARE, np.random.default_rng([model.seed, 4, part, number]))
-            if made is not None:
+            rng = np.random.default_rng([model.seed, 4, part, number])
+            if made := with_predicted_part(example, language.head.target, SHARE, rng, mask=mask):
                 yield made
 
     @staticmethod
@@ -142,44 +146,44 @@ def _figures(
     """Return the figures from labels (n,) and states (L + 1, n, D) of both parts."""
     assert model.language is not None
     labels, states = scored
-    last = states[-1]
+    layers = len(states)
     usual = int(np.bincount(fitting[0]).argmax())
-    answers = read_out(model.language, fitting[1][-1], fitting[1][-1])[0]
-    answer = int(np.bincount(answers).argmax())
+    answers, _, _ = read_out(model.language, [fitting[1][-1]])
+    answer = int(np.bincount(answers[0]).argmax())
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
+    moved = [_moved(*one, fitting[1][-1]) for one in zip(fitting[1][:-1], states[:-1], strict=True)]
+    likeliest, entropies, divergences = read_out(model.language, [*moved, *states])
+    places = {
+        "": [*range(layers - 1, 2 * layers - 1)],
+        "_affine": [*range(layers - 1), -1],
+    }  # the last layer has no map
+    alike = {"all pieces alike": math.log(model.backbone.architecture.vocabulary)}
     found: list[Figure] = []
     for end in LENSES:
-        likeliest = []
-        for layer, own in enumerate(states):
-            moved = own
-            if end and layer < len(states) - 1:
-                lens = AffineLens.fitted(fitting[1][layer].astype(np.float64), fitting[1][-1].astype(np.float64))
-                moved = lens(own.astype(np.float64))
-            pieces, entropy, divergence = read_out(model.language, moved, last)
-            likeliest.append(pieces)
+        pieces, entropy, divergence = likeliest[places[end]], entropies[places[end]], divergences[places[end]]
+        for layer in range(layers):
             at = replace(common, where={"layer": layer})
+            hits = replace(
+                at, name=f"lens_right{end}", baselines={"most frequent piece": float((labels == usual).mean())}
+            )
             found += [
-                _mean(replace(at, name=f"lens_entropy{end}", baselines={"all pieces alike": _alike(model)}), entropy),
-                _mean(replace(at, name=f"lens_divergence{end}", baselines={"last layer": 0.0}), divergence),
-                _rate(
-                    replace(
-                        at, name=f"lens_right{end}", baselines={"most frequent piece": float((labels == usual).mean())}
-                    ),
-                    pieces == labels,
-                ),
+                _mean(replace(at, name=f"lens_entropy{end}", baselines=alike), entropy[layer]),
+                _mean(replace(at, name=f"lens_divergence{end}", baselines={"last layer": 0.0}), divergence[layer]),
+                _rate(hits, pieces[layer] == labels),
             ]
-        table = np.array(likeliest)
-        for layer, pieces in enumerate(table):
-            baselines = {"most frequent answer": float((table[-1] == answer).mean())}
+        for layer in range(layers):
+            baselines = {"most frequent answer": float((pieces[-1] == answer).mean())}
             one = replace(common, name=f"lens_agrees{end}", where={"layer": layer}, baselines=baselines)
-            found.append(_rate(one, pieces == table[-1]))
-        depth = {"layers": float(len(states) - 1)}
-        found.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settled(table)))
+            found.append(_rate(one, pieces[layer] == pieces[-1]))
+        depth = {"layers": float(layers - 1)}
+        found.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settled(pieces)))
     return found
 
 
-def _alike(model: AnalysedModel) -> float:
-    return math.log(model.backbone.architecture.vocabulary)
+def _moved(fitting: Floats, states: Floats, last: Floats) -> Floats:
+    """Return a layer's states after the affine lens that is fitted to others of it and of the last layer."""
+    lens = AffineLens.fitted(fitting.astype(np.float64), last.astype(np.float64))
+    return lens(states.astype(np.float64))
 
 
 def _rate(figure: Figure, hits: NDArray[np.bool_]) -> Figure:

@@ -18,9 +18,8 @@ from osbert.analysis.linked import LinkedItem
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.passes import PassedModel
 from osbert.analysis.probe import States
-from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
-from osbert.analysis.sample import ItemSample, TextSample, place_words
-from osbert.errors import Problems
+from osbert.analysis.probing import LayerProbes, ProbedItem
+from osbert.analysis.sample import ItemSample, TextSample
 from osbert.models.contract import Sizes
 from osbert.reading.coreference import MentionLink
 from osbert.reports.page import Section
@@ -71,7 +70,7 @@ class _MentionProbes(LayerProbes):
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
         """Yield the pairs; the label of the control task depends on the earlier mention's head word."""
         assert text.labelled is not None
-        states = word_states(text, text.labelled.tokens)
+        states = text.word_states
         words = [word.lower() for word in text.labelled.words]
         for link in self.linked[text.number].text.links:
             for other, label in _pairs(link):
@@ -103,8 +102,7 @@ def _laid_out(model: AnalysedModel, items: Sequence[LinkedItem]) -> TextSample:
     """Return the texts as sequences, with the tokens of their words."""
     examples, labelled = [], []
     for item in items:
-        placed = place_words(item.text.words, item.text.place, model.packer, Problems(heading=""))
-        assert placed is not None, "the form of data has left such texts out"
-        examples.append(placed[0])
-        labelled.append(PlacedWords(words=item.text.words, labels=(), tokens=placed[1], part=item.part))
+        example, tokens = item.laid_out(model.packer)
+        examples.append(example)
+        labelled.append(PlacedWords(words=item.text.words, labels=(), tokens=tokens, part=item.part))
     return TextSample(examples=examples, labelled=labelled, read=len(examples))

@@ -31,6 +31,8 @@ DIRECTIONS = ("dependent to head", "head to dependent")
 SKIPPED = ("root", "punct")
 """Relations that are no relation of two words of the sentence, or of punctuation."""
 ALL = "all"
+OFFSET, CHOSEN, RANDOM = "offset", "on the trees it was chosen on", "random encoder"
+"""The baselines of a relation."""
 SHOWN = 20
 """Relations in the picture, the most frequent; the table has all."""
 LEAST = 10
@@ -118,11 +120,11 @@ class Relations(Analysis):
         (offset,), near = self._best("offset", relation)
         chosen = self.tallies["heads", "select"].hits[relation][layer, direction, head]
         baselines = {
-            "offset": near / n,
-            "on the trees it was chosen on": float(chosen) / self.counts["select"][relation],
+            OFFSET: near / n,
+            CHOSEN: float(chosen) / self.counts["select"][relation],
         }
         if self.tallies["random", "score"].hits:
-            baselines["random encoder"] = self._best("random", relation)[1] / n
+            baselines[RANDOM] = self._best("random", relation)[1] / n
         return Figure(
             name="relation",
             where={
@@ -198,12 +200,12 @@ def _right(attention: Sequence[Tensor], placed: PlacedTree, heads: NDArray[np.in
 
 
 def _others(figure: Figure) -> list[float]:
-    return [value for name, value in figure.baselines.items() if name in ("offset", "random encoder")]
+    return [value for name, value in figure.baselines.items() if name in (OFFSET, RANDOM)]
 
 
 def _row(figure: Figure) -> list[str]:
     low, high = figure.interval or (np.nan, np.nan)
-    random = figure.baselines.get("random encoder")
+    random = figure.baselines.get(RANDOM)
     return [
         str(figure.where["relation"]),
         f"{figure.n:,}",

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.figures import DEVIATIONS, Figure, named
+from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
 from osbert.analysis.kinds.contract import Analysis, PlacedTree, TextPass
 from osbert.analysis.probe import expected_layer
-from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM, word_states
+from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM
 from osbert.analysis.structure import (
     MeasuredTree,
     Squares,
@@ -31,7 +31,7 @@ from osbert.analysis.structure import (
     tree_codelength,
     tree_distances,
 )
-from osbert.evaluation.bootstrap import wilson_interval
+from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
 from osbert.reports.explained import explained
 from osbert.reports.page import Section
@@ -61,7 +61,7 @@ class _KeptTree:
 
     @property
     def counted(self) -> list[bool]:
-        return _counted(self.placed)
+        return [tag != "PUNCT" for tag in self.placed.tree.tags]
 
     def control(self, seed: int) -> _KeptTree:
         heads = control_heads(self.placed.tree.words, self.counted, seed)
@@ -92,6 +92,7 @@ class Structure(Analysis):
 
     reads = "trees"
     needs_attention = False
+    least = f"{LEAST} trees of 2 to {LENGTHS.stop - 1} words to learn from and {LEAST} to score"
     place = 13
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
@@ -113,7 +114,7 @@ class Structure(Analysis):
         self.seen[part] += 1
         place = len(kept) if len(kept) < self.most[part] else int(self.rng.integers(self.seen[part]))
         if place < self.most[part]:
-            states, heads = word_states(text, placed.tokens), placed.tree.heads
+            states, heads = text.word_states, placed.tree.heads
             kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
     def figures(self) -> list[Figure]:
@@ -168,28 +169,37 @@ class Structure(Analysis):
 
     def _scores(self, trees: Parts, place: int | slice) -> _TreeScores:
         """Return the scores of a probe of a layer, the last of which is the random encoder's, or of a mix of some."""
+        return self._probed(trees, place)[0]
+
+    def _probed(self, trees: Parts, place: int | slice) -> tuple[_TreeScores, Floats]:
+        """Return the scores of a probe, and the fraction of each of its layers."""
         probe = StructuralProbe([tree.measured(place) for tree in trees["select"]], seed=self.seed)
-        return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]])
+        return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]]), probe.shares
 
     def _codes(self, control: Parts) -> Iterator[Figure]:
         """Yield the bits of a distance by the online code of the training trees, in each layer."""
 
-        def bits(trees: Parts, layer: int) -> tuple[float, float, int]:
+        def coded(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
             return tree_codelength([tree.measured(layer) for tree in trees["select"]], seed=self.seed)
 
-        found = [bits(self.trees, layer) for layer in range(self.sizes.layers + 2)]
-        for layer, (own, even, count) in enumerate(found[:-1]):
+        def mean(bits: Floats, counts: Floats) -> float:
+            return float(bits.sum() / counts.sum())
+
+        found = [coded(self.trees, layer) for layer in range(self.sizes.layers + 2)]
+        for layer, (own, even, counts) in enumerate(found[:-1]):
+            learnt = coded(control, layer)
             yield Figure(
                 name="tree_arcs_bits",
                 where={"layer": layer},
-                value=own / count,
-                n=count,
+                value=mean(own, counts),
+                n=int(counts.sum()),
                 unit="distances",
+                interval=ratio_interval(own, counts, seed=self.seed),
                 baselines={
-                    UNIFORM: even / count,
-                    EMBEDDINGS: found[0][0] / count,
-                    RANDOM: found[-1][0] / count,
-                    CONTROL: bits(control, layer)[0] / count,
+                    UNIFORM: mean(even, counts),
+                    EMBEDDINGS: mean(found[0][0], counts),
+                    RANDOM: mean(found[-1][0], counts),
+                    CONTROL: mean(learnt[0], counts),
                 },
                 data=self.reads,
                 seed=self.seed,
@@ -199,15 +209,16 @@ class Structure(Analysis):
         """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
         layers = self.sizes.layers + 1
         some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
-        probe = StructuralProbe([tree.measured(slice(layers)) for tree in some["select"]], seed=self.seed)
+        found = [self._probed(some, slice(upper)) for upper in range(1, layers + 1)]
+        _, shares = found[-1]
         centre = replace(common, where={}, interval=None, unit="trees", n=len(some["select"]))
         yield replace(
             centre,
             name="tree_arcs_centre",
-            value=float(np.arange(layers) @ probe.shares),
+            value=float(np.arange(layers) @ shares),
             baselines={"even": (layers - 1) / 2},
         )
-        scores = np.array([self._scores(some, slice(upper)).share for upper in range(1, layers + 1)])
+        scores = np.array([one.share for one, _ in found])
         if math.isfinite(expected := expected_layer(scores)):
             yield replace(centre, name="tree_arcs_expected_layer", value=expected, baselines={})
 
@@ -241,10 +252,6 @@ class Structure(Analysis):
             plots.append(explained(_plot(order, title, percent=False), plain=said, caution=warning))
         plots.append(_code(figures))
         return Section(heading="Whether trees lie in the states", parts=plots)
-
-
-def _counted(placed: PlacedTree) -> list[bool]:
-    return [tag != "PUNCT" for tag in placed.tree.tags]
 
 
 def _arcs(tree: _KeptTree) -> int:

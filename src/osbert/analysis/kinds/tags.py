@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from osbert.analysis.kinds.contract import TextPass
-from osbert.analysis.probing import LayerProbes, ProbedItem, word_states
+from osbert.analysis.probing import LayerProbes, ProbedItem
 
 
 class Tags(LayerProbes):
@@ -20,7 +20,7 @@ class Tags(LayerProbes):
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
         """Yield the words that have a tag."""
         assert text.tree is not None
-        states = word_states(text, text.tree.tokens)
+        states = text.word_states
         for number, (word, tag) in enumerate(zip(text.tree.tree.words, text.tree.tree.tags, strict=True)):
             if tag != "_":
                 own = states[:, number, None].copy()

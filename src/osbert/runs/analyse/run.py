@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -29,7 +29,7 @@ from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import AnalysisFiles
 from osbert.runs.analyse.forms.contract import Sampling
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
-from osbert.runs.contract import Watch, ignore, report_remarks
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.training.checkpoint import disk_needed
 
@@ -92,7 +92,8 @@ def analyse(
     """Analyse a model on a file or a folder, from where an earlier run with the same arguments stopped.
 
     Writes analysis.json and report.html into the folder `out` when all is done; the analyses that are finished before
-    are kept in OUT.unfinished. Raises UserError when the arguments cannot be, and when the earlier run was another one.
+    are kept in OUT.unfinished. If `out` holds this very analysis, it is read and nothing is computed. Raises UserError
+    when the arguments cannot be, and when the earlier run was another one.
     """
     AnalysisFiles.find(data).refuse_nothing(data, tables=True)  # before the model is opened, which may read tables
     refuse_foreign(out, "an analysis", (JSON, REPORT))
@@ -142,6 +143,9 @@ class _AnalysisRun:
             raise UserError(f"{data} holds nothing that this model can be analysed on:{why}", code="no-data")
         facts = self._facts(about)
         refuse_other_analysis(folder, facts)
+        if finished := finished_analysis(folder, facts, due):
+            self.watch(Notice(f"{folder / JSON} already holds this analysis: nothing is computed again."))
+            return finished
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
         else:
@@ -300,6 +304,18 @@ def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
             + "\nGive another --out, or remove it.",
             code="output-holds-something-else",
         )
+
+
+def finished_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[str]) -> ModelAnalysis | None:
+    """Return the analysis that a folder holds if it has these facts and the analyses that are due, None otherwise."""
+    if not all((folder / name).is_file() for name in (JSON, REPORT)):
+        return None
+    before = read_object(folder / JSON)
+    found = before.get("analyses", {})
+    if {*found} != {*due} or any(before.get(name) != json.loads(json.dumps(fact)) for name, fact in facts.items()):
+        return None
+    figures = {name: [Figure.of(record) for record in records] for name, records in found.items()}
+    return ModelAnalysis(folder=folder, figures=figures, notes=before["notes"])
 
 
 def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:

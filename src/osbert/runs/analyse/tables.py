@@ -11,11 +11,11 @@ from osbert.reading.table import Row, TableReading, open_table
 from osbert.runs.analyse.forms.contract import Sampling
 
 EXAMPLES = 10
-"""Most rows that cannot be used and are named."""
+"""Most rows, trees or texts that cannot be used and are named."""
 
 
 def unusable_rows(what: str) -> Problems:
-    """Return where rows that cannot be used are noted."""
+    """Return where rows, or whatever a file holds (`what`, in the plural), are noted that cannot be used."""
     return Problems(heading=f"These {what} cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
 
 

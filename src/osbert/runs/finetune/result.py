@@ -59,9 +59,9 @@ class FinetuneRun(Run):
 
     @property
     def interval(self) -> ScoreInterval | None:
-        """Return the score of the task's criterion on the development rows with its 95% interval, by the bootstrap.
+        """Return the score of the task's criterion on the development rows with its 95% interval.
 
-        None for a run of several tasks, and where no score is a number.
+        None for a run of several tasks, where no score is a number, and where draws of the rows are all alike.
         """
         found = self.facts.get("interval")
         return ScoreInterval(**found) if found else None

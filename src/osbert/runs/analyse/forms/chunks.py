@@ -16,14 +16,12 @@ from osbert.reading.form import decoding_error, open_text
 from osbert.reading.tagged.rows import TaggedWords, read_columns
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import Part, drawn_parts
-from osbert.runs.analyse.tables import left_out
+from osbert.runs.analyse.tables import left_out, unusable_rows
 from osbert.terminal import counted
 
 COLUMNS = 3
 TAG = re.compile("O|[BI]-(NP|VP|PP|ADJP|ADVP|SBAR|PRT|CONJP|INTJ|LST|UCP)")
 """The chunks of Tjong Kim Sang and Buchholz 2000, table 1, as they are tagged."""
-EXAMPLES = 10
-"""Most sentences that are left out and named."""
 
 Placed = tuple[Example, PlacedWords]
 
@@ -35,13 +33,13 @@ class ChunkForm(DataForm):
     files = "chunks (columns of CoNLL-2000)"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the lines have three columns, and chunks in the last."""
+        """Return whether most lines have three columns, and chunks in the last; others are named, not read as text."""
         rows = [cells for line in file.lines if (cells := line.split())]
-        return bool(rows) and all(len(cells) == COLUMNS and TAG.fullmatch(cells[-1]) for cells in rows)
+        return 2 * sum(len(cells) == COLUMNS and bool(TAG.fullmatch(cells[-1])) for cells in rows) > len(rows)
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> TextSample:
         """Return a sample of the sentences of some files: those to train on, then those to score."""
-        problems = Problems(heading="These sentences cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
+        problems = unusable_rows("sentences")
         rng = np.random.default_rng([sampling.options.seed, 2])
         encoding = sampling.reading.encoding
 

@@ -14,11 +14,8 @@ from osbert.errors import Problems
 from osbert.reading.coreference import BEGIN, GAP, LinkedText, read_documents, read_gap
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import drawn_parts
-from osbert.runs.analyse.tables import left_out
+from osbert.runs.analyse.tables import left_out, unusable_rows
 from osbert.terminal import counted
-
-EXAMPLES = 10
-"""Most texts that are left out and named."""
 
 
 class CoreferenceForm(DataForm):
@@ -33,7 +30,7 @@ class CoreferenceForm(DataForm):
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[LinkedItem]:
         """Return a sample of the texts that have links, of both sorts of files."""
-        problems = Problems(heading="These texts cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
+        problems = unusable_rows("texts")
         encoding = sampling.reading.encoding
         items: list[LinkedItem] = []
         read = tokens = crossing = links = 0

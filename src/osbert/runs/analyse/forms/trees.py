@@ -13,11 +13,8 @@ from osbert.errors import Problems
 from osbert.reading.trees import SUFFIX, Tree, is_trees, read_trees
 from osbert.runs.analyse.forms.contract import DataForm, FileHead, Sampling
 from osbert.runs.analyse.parts import drawn_parts
-from osbert.runs.analyse.tables import left_out
+from osbert.runs.analyse.tables import left_out, unusable_rows
 from osbert.terminal import counted
-
-EXAMPLES = 10
-"""Most trees that are left out and named."""
 
 
 class TreeForm(DataForm):
@@ -32,7 +29,7 @@ class TreeForm(DataForm):
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> TextSample:
         """Return a sample of the trees of some files: those to choose on, then those to score."""
-        problems = Problems(heading="These trees cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
+        problems = unusable_rows("trees")
         rng = np.random.default_rng([sampling.options.seed, 1])
         placed, read, unplaced = [], 0, 0
 

@@ -1,0 +1,125 @@
+"""Whether a model gives an ambiguous pronoun the gender of the person it refers to: GAP (Webster et al. 2018).
+
+The pronoun is masked. The gender whose forms are likelier together is the answer, right where it is that of the text's
+own pronoun. The two names of a text are mostly of one gender, so that names and their surroundings give it away; what
+counts is whether a model is right about women as often as about men.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.analysis.figures import Figure, named
+from osbert.analysis.kinds.contract import Advance, LanguageExperiment
+from osbert.analysis.linked import LinkedItem
+from osbert.analysis.model import AnalysedModel
+from osbert.analysis.preferences import share_plot
+from osbert.analysis.sample import ItemSample, place_words
+from osbert.data.example import Example
+from osbert.errors import Problems
+from osbert.evaluation.bootstrap import wilson_interval
+from osbert.reports.page import Section
+
+FORMS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
+LEAST = 10
+"""Fewer pronouns of a gender give no figure."""
+
+
+class Pronouns(LanguageExperiment):
+    """The gender that a masked language model gives to the pronouns of GAP."""
+
+    reads = "coreference"
+    least = f"{LEAST} pronouns of GAP, masculine or feminine, each of which is one piece of the vocabulary"
+    place = 44
+
+    @classmethod
+    def obstacle(cls, model: AnalysedModel) -> str:
+        """Return why there is none: the model fills no masks."""
+        if model.language and model.language.causal:
+            return "a left-to-right model fills no mask in the middle of a sentence"
+        return super().obstacle(model)
+
+    def work(self, sample: ItemSample[LinkedItem]) -> int:
+        """Return the tokens of the texts."""
+        return sample.tokens
+
+    def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
+        """Return how often the gender is right, in all and by gender."""
+        assert model.language is not None
+        pieces = {gender: _pieces(model, forms) for gender, forms in FORMS.items()}
+        if not all(pieces.values()):
+            return []
+        masked = list(_masked(model, sample.items))
+        examples = [example for _, example in masked]
+        flat = np.array([piece for some in pieces.values() for piece in some])
+        chances = np.exp(model.language.candidates(examples, flat))  # (n, forms of both)
+        first = len(pieces["masculine"])
+        feminine: NDArray[np.bool_] = chances[:, first:].sum(axis=1) > chances[:, :first].sum(axis=1)
+        advance(sum(map(len, examples)))
+        gold = np.array([gender == "feminine" for gender, _ in masked], bool)
+        common = Figure(name="pronouns", value=0, n=0, unit="pronouns", data=self.reads, seed=model.seed)
+        groups = {"": np.ones(len(gold), bool), "feminine": gold, "masculine": ~gold}
+        return [
+            replace(
+                common,
+                where={"kind": name} if name else {},
+                value=float((feminine == gold)[which].mean()),
+                n=(n := int(which.sum())),
+                interval=wilson_interval(int((feminine == gold)[which].sum()), n),
+                baselines={"guessing": 0.5, "feminine everywhere": float(gold[which].mean())},
+            )
+            for name, which in groups.items()
+            if which.sum() >= LEAST
+        ]
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return how often each gender is right, beside a half."""
+        found = named(figures, "pronouns")
+        every = found[0]
+        low, high = every.interval or (every.value, every.value)
+        by = {str(one.where.get("kind", "")): one for one in found}
+        apart = ""
+        if {*FORMS} <= {*by}:
+            apart = (
+                f", {by['feminine'].value:.1%} of the feminine and {by['masculine'].value:.1%} of the masculine ones"
+            )
+        picture = share_plot(
+            found,
+            title="Masked pronouns of GAP whose gender is right",
+            plain=f"The gender of {every.value:.1%} of {every.n:,} pronouns is right ({low:.1%} to {high:.1%}){apart}.",
+            caution="A model that prefers one gender everywhere is right about all pronouns of that gender: compare "
+            "both. The names around a pronoun often give its gender away, so this says nothing of which name is meant.",
+        )
+        return Section(heading="What it prefers: pronouns", parts=[picture])
+
+
+def _pieces(model: AnalysedModel, forms: Sequence[str]) -> list[int]:
+    """Return the pieces of those forms of a pronoun that are one piece inside of a sentence."""
+    found = []
+    for form in forms:
+        # After another word: a byte-level vocabulary has other pieces at the beginning of a text.
+        if placed := place_words(["a", form], "", model.packer, Problems(heading="")):
+            example, tokens = placed
+            found += [int(one) for one in example.ids[tokens[1] > 0]] if tokens[1].sum() == 1 else []
+    return found
+
+
+def _masked(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple[str, Example]]:
+    """Yield each text of GAP with its pronoun masked, and the gender of that."""
+    genders = {form: gender for gender, forms in FORMS.items() for form in forms}
+    for item in items:
+        for link in item.text.links:
+            gender = genders.get(item.text.words[link.mention].lower())
+            if link.kind != "ambiguous pronouns" or gender is None:
+                continue
+            example, tokens = item.laid_out(model.packer)
+            (places,) = np.nonzero(tokens[link.mention])
+            if len(places) == 1:
+                ids = example.ids.copy()
+                ids[places] = model.packer.tokenizer.mask
+                yield gender, replace(example, ids=ids)
