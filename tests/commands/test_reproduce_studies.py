@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import corpora
 import terminal
-from osbert.runs.pretrain import budget
+from osbert.runs.pretrain import budget, clock
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.study.runner import StudyTrial
 from vocabularies import train
@@ -62,6 +63,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     costs = budget.Costs(spent=1.0, start=0.5, step=0.5, look=0.05, checkpoint=0.05, end=0.5)
     monkeypatch.setattr(budget, "measure_costs", lambda *_: costs)
+    monkeypatch.setattr(clock, "SLACK", math.inf)
     monkeypatch.setattr(ChildCommands, "work", work)
     return ran
 

@@ -21,6 +21,7 @@ from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
+from osbert.data.pace import Pace
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
@@ -174,7 +175,7 @@ class PretrainingLoader:
         self.objectives = objectives
         self.packer = packer
         self.settings = settings
-        self.run_steps = run_steps
+        self.pace = Pace(planned=run_steps)
         self.fewest = max((objective.fewest_documents for objective in objectives.values()), default=1)
         self._check_corpus()
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
@@ -316,7 +317,7 @@ class PretrainingLoader:
 
         Held-out steps are of no run, and come before its first.
         """
-        done = max(0, draw.cursor.step - 1) / self.run_steps if self.run_steps else 0.0
+        done = self.pace.done(max(0, draw.cursor.step - 1))
         return {name: objective.at(done) for name, objective in self.objectives.items()}
 
     def _made(self, parts: Iterable[Chosen], objectives: Mapping[str, LoaderObjective]) -> Examples:

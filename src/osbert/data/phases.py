@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step
 
 LATER = Cursor(epoch=2**20)
@@ -16,10 +17,20 @@ class Phases:
     """Steps of one loader up to a certain step of the run, and of another from there on."""
 
     def __init__(self, first: Loader, second: Loader, *, switch: int) -> None:
-        """Change to the second at step `switch`."""
+        """Change to the second at step `switch` of the schedule."""
         self.first = first
         self.second = second
-        self.switch = switch
+        self.switch = self.planned_switch = switch
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the run, which both loaders have; setting it moves the switch."""
+        return self.first.pace  # type: ignore[attr-defined]
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        self.first.pace = self.second.pace = pace  # type: ignore[attr-defined]
+        self.switch = pace.step_at(self.planned_switch)
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield the steps from `cursor` on, which belongs to the loader whose turn it was."""

@@ -100,7 +100,7 @@ class OptimizerSettings:
             _begin_late(optimizer, [weight for weight in weights if weight not in stacked])
         return optimizer
 
-    def share(self, step: int, steps: int) -> float:
+    def share(self, step: float, steps: int) -> float:
         """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0."""
         return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule, decay=self.decay)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import platform
 import re
 import subprocess
@@ -124,3 +125,13 @@ def keep_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return all(settle(option, 2**31 - 1) for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
+
+
+def too_few_devices(device: str, processes: int) -> str:
+    """Return why a machine has too few GPUs for a group of `processes`, "" if it has enough or none is used."""
+    if processes == 1:
+        return ""
+    gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if gpus < here and choose(device).device.type == "cuda":
+        return f"{here} processes were started here, but there are {gpus} GPUs. Start as many, or give --device cpu."
+    return ""

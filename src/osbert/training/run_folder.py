@@ -155,6 +155,10 @@ class RunFolder:
         """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""
         write_json(self.folder / FACTS, {**self.facts, "failed": {"step": step}})
 
+    def note(self, **facts: Any) -> None:
+        """Add facts about a run that goes on, such as corrections of its steps."""
+        write_json(self.folder / FACTS, {**self.facts, **facts})
+
     def reopen(self) -> None:
         """Note that the run is not finished any more: what it has written is about to be replaced."""
         write_json(self.folder / FACTS, {name: value for name, value in self.facts.items() if name != "finished"})

@@ -8,7 +8,7 @@ from typing import Literal
 Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
 
 
-def share(step: int, *, steps: int, warmup: float, schedule: Schedule, decay: float = 0.0) -> float:
+def share(step: float, *, steps: int, warmup: float, schedule: Schedule, decay: float = 0.0) -> float:
     """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0.
 
     The first round(warmup * steps) updates climb in equal stairs to 1; the rest go down to 0, which is where update

@@ -21,6 +21,7 @@ from torch import nn
 
 from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
+from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
@@ -75,6 +76,7 @@ class Trainer:
         self.weights = [weight for weight in learner.parameters() if weight.requires_grad]
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, keep=training.keep)
         self.step = 0
+        self.pace = Pace(planned=training.steps)
         self.gradients = Gradients(
             self.learner, self.processor, parallel=self.parallel, group=group, seed=training.seed
         )
@@ -88,7 +90,7 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Return whether all steps are done."""
-        return self.step >= self.settings.steps
+        return self.step >= self.pace.steps
 
     @property
     def hopeless(self) -> bool:
@@ -103,19 +105,22 @@ class Trainer:
     def run(self) -> Iterator[Progress]:
         """Take the steps that are left, yielding after each; a checkpoint due at a step is written after the yield.
 
+        The caller may set another `pace` after a step: the loader's steps then begin anew at the next one.
+
         Raises UserError when three steps in a row have a loss or a gradient that is not finite.
         """
         self.learner.train()
         every = self.settings.checkpoint_every
-        start = replace(self.cursor, step=self.step)
-        with contextlib.closing(ahead(self.loader.steps(start))) as stream:
-            while not self.finished:
-                started = time.perf_counter()
-                step = self._next(stream)
-                self.counters.loader_seconds += time.perf_counter() - started
-                yield self._advance(step, started)
-                if every and (self.step % every == 0 or self.finished):
-                    self.save()
+        while not self.finished:
+            pace, start = self.pace, replace(self.cursor, step=self.step)
+            with contextlib.closing(ahead(self.loader.steps(start))) as stream:
+                while not self.finished and self.pace is pace:
+                    started = time.perf_counter()
+                    step = self._next(stream)
+                    self.counters.loader_seconds += time.perf_counter() - started
+                    yield self._advance(step, started)
+                    if every and (self.step % every == 0 or self.finished):
+                        self.save()
 
     def save(self) -> bool:
         """Write a checkpoint of this moment; when that fails, note why, keep the ones before, and return False.
@@ -190,7 +195,7 @@ class Trainer:
         sums = self._sparing(partial(self.gradients.add, number=self.step), step.batches)
         norm = limit(self.weights, self.optimizer_settings.clip)
         means, [gradient_norm] = sums.read(self.group, norm.float())
-        share = self.optimizer_settings.share(self.step, self.settings.steps)
+        share = self.optimizer_settings.share(self.pace.place(self.step), self.pace.planned)
         skipped = not all(map(math.isfinite, [gradient_norm, *(mean.loss for mean in means.values())]))
         self.whole = False
         if skipped:
@@ -209,7 +214,7 @@ class Trainer:
         self.whole = True
         return Progress(
             step=self.step,
-            steps=self.settings.steps,
+            steps=self.pace.steps,
             losses={name: mean.loss for name, mean in means.items()},
             weights={name: mean.weight for name, mean in means.items()},
             accuracies={name: mean.accuracy for name, mean in means.items() if mean.accuracy is not None},

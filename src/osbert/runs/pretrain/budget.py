@@ -48,6 +48,8 @@ class Budget:
     evaluate_every: int
     checkpoint_every: int
     log_every: int
+    ending: float = ENDING
+    """Seconds that the run takes after its last step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = A
         budget = group.first(lambda: spread(plan, costs))
         watch(Notice(f"{budget.minutes:g} minutes allow {budget.steps:,} steps."))
     training = {name: value for name, value in asdict(budget).items() if f"training.{name}" not in plan.given}
-    del training["minutes"]
+    del training["minutes"], training["ending"]
     settings = replace(plan.settings, minutes=0.0, training=replace(plan.settings.training, **training))
     return replace(plan, settings=settings, budget=asdict(budget))
 
@@ -185,7 +187,8 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
         "checkpoint_every": _interval(training.checkpoint_every, steps, checkpoints),
         "log_every": min(training.log_every, math.ceil(steps / 50)),
     }
-    return Budget(minutes=minutes, steps=steps, **{**intervals, **{name: getattr(training, name) for name in kept}})
+    intervals |= {name: getattr(training, name) for name in kept}
+    return Budget(minutes=minutes, steps=steps, ending=round(costs.end + costs.look + costs.checkpoint, 3), **intervals)
 
 
 def since_start() -> float:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
-from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
@@ -25,6 +22,7 @@ from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
+from osbert.runs.pretrain.clock import PacedLoader, RunClock
 from osbert.runs.pretrain.first_weights import build_learner, first_weights
 from osbert.runs.pretrain.other_text import forgotten, other_text
 from osbert.runs.pretrain.plan_sizes import disk_bytes
@@ -35,7 +33,7 @@ from osbert.training.checkpoint import disk_needed
 from osbert.training.distributed import ALONE, Group, PeerFailure
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
-from osbert.training.processor import choose
+from osbert.training.processor import too_few_devices
 from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracker_queue import TrackerQueue
@@ -69,6 +67,7 @@ class PretrainingRun:
         """How the settings differ from those with which the run came to an end that it must not come to again."""
         self.settled = -1
         """The last step of which all is done and noted: what was measured as well as the weights."""
+        self.clock: RunClock | None = None
         self.resumed = False
 
     def complete(self) -> bool:
@@ -81,7 +80,7 @@ class PretrainingRun:
             return self._complete()
 
     def _complete(self) -> bool:
-        if impossible := self._impossible():
+        if impossible := too_few_devices(self.plan.settings.training.device, self.group.size):
             self.group.end(impossible, code="unavailable-device")
         if self.group.first(self._begin):
             return True
@@ -89,6 +88,8 @@ class PretrainingRun:
         if trainer.resume():
             self._say(f"Going on from the checkpoint of step {trainer.step:,}.")
         self._adapt(trainer)
+        if self.plan.budget is not None:
+            self.clock = RunClock(self.plan, trainer, self.paced, self.group)
         with contextlib.closing(self.group.each(partial(self._metrics, trainer))) as metrics:
             metrics.go_back(trainer.step)
             try:
@@ -103,17 +104,6 @@ class PretrainingRun:
             return False
         self._finish(trainer, metrics)
         return True
-
-    def _impossible(self) -> str:
-        """Return why this run cannot be made by several processes, "" if it can."""
-        if self.group.size == 1:
-            return ""
-        gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if gpus < place and choose(self.plan.settings.training.device).device.type == "cuda":
-            return (
-                f"{place} processes were started here, but there are {gpus} GPUs. Start as many, or give --device cpu."
-            )
-        return ""
 
     def _begin(self) -> bool:
         """Write what stands in the folder from the beginning; return whether the run there is finished already."""
@@ -137,13 +127,14 @@ class PretrainingRun:
         settings, plan = self.plan.settings, self.plan
         self.learner, fresh = first_weights(plan)
         self.loader = plan.loader(length=settings.data.length).part(self.group.part)
-        loader: Loader = self.loader
+        loader: PacedLoader = self.loader
         longer = self.loader
         if settings.data.long_share:
             switch = round((1 - settings.data.long_share) * settings.training.steps)
             longer = plan.loader(length=settings.data.long_length).part(self.group.part)
             loader = Phases(self.loader, longer, switch=switch)
         parameters = sum(weight.numel() for weight in self.learner.parameters())
+        self.paced = loader
         trainer = Trainer(self.learner, loader, settings.optimizer, settings.training, self.out, self.group)
         self.loader.notices = longer.notices = trainer.notices
         self._introduce(trainer, parameters)
@@ -203,8 +194,7 @@ class PretrainingRun:
 
     def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         held_out, others = self.loader.held_out(), self._other_text()
-        steps = trainer.settings.steps
-        self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=steps))
+        self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.pace.steps))
         self._pass_on(trainer)
         self.settled = trainer.step
         if others and not trainer.step:
@@ -226,6 +216,8 @@ class PretrainingRun:
             evaluate()
         for progress in () if OWED in trainer.memory or _over(trainer) else trainer.run():
             line = metrics.step(progress)
+            if self.clock is not None and self.clock.correct():
+                self._say(f"From step {trainer.step:,} on there are {trainer.pace.steps:,} steps, to end in time.")
             if due := trainer.finished or (every and progress.step % every == 0):
                 trainer.memory[OWED] = True
             if models and progress.step % models == 0:
@@ -279,7 +271,7 @@ class PretrainingRun:
         name, rise = forgotten(losses, trainer.memory.setdefault(LOWEST, {}))
         if rise > limit and not trainer.finished:
             trainer.memory[ENDED] = (
-                f"The run ended at step {trainer.step:,} of {trainer.settings.steps:,}: {name} rose by {rise:.3f} "
+                f"The run ended at step {trainer.step:,} of {trainer.pace.steps:,}: {name} rose by {rise:.3f} "
                 f"nats, more than forgetting = {limit:g} allows."
             )
 
@@ -318,7 +310,7 @@ class PretrainingRun:
     def _say_stopped(self, trainer: Trainer) -> None:
         last = max(trainer.checkpoints.steps(), default=0)
         self._say(
-            f"Stopped after step {trainer.step:,} of {trainer.settings.steps:,}. "
+            f"Stopped after step {trainer.step:,} of {trainer.pace.steps:,}. "
             f"The same command goes on from step {last:,}."
         )
 

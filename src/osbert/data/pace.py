@@ -1,0 +1,64 @@
+"""The pace of a run: how many steps it has in all, which a run with a time budget corrects while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """A schedule of `planned` updates, and corrections of the number of steps that walk through it.
+
+    corrections: pairs (step, steps), ascending: from update `step` on, the run is to have `steps` in all. What is left
+    of the schedule is then stretched or compressed to fit the steps that are left, so the learning rate has no jump and
+    reaches its end. Everything that depends on the course of a run is a function of its step and of these pairs: a run
+    that is resumed with the same pairs is the same run.
+    """
+
+    planned: int
+    corrections: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps the run has in all, by the last correction."""
+        return self.corrections[-1][1] if self.corrections else self.planned
+
+    def place(self, step: int) -> float:
+        """Return the position of update `step`, counted from 0, in the schedule of `planned` updates.
+
+        Of 100 planned steps 50 are done, and the other half of the schedule has to fit into 25 steps:
+
+        >>> pace = Pace(planned=100, corrections=((50, 75),))
+        >>> [pace.place(step) for step in (0, 50, 60, 75)]
+        [0.0, 50.0, 70.0, 100.0]
+        """
+        first, reached, steps = 0, 0.0, self.planned
+        for begin, corrected in self.corrections:
+            if step <= begin:
+                break
+            reached += (begin - first) * (self.planned - reached) / (steps - first)
+            first, steps = begin, corrected
+        # Without corrections this is step * planned / planned: exactly the step, so such runs keep every bit.
+        return reached + (step - first) * (self.planned - reached) / (steps - first) if steps > first else reached
+
+    def done(self, step: int) -> float:
+        """Return the fraction of the schedule, 0 to 1, that lies before update `step`; 0 without a schedule."""
+        return self.place(step) / self.planned if self.planned else 0.0
+
+    def step_at(self, place: int) -> int:
+        """Return the first step whose position in the schedule is `place` or later.
+
+        >>> Pace(planned=100, corrections=((50, 75),)).step_at(70)
+        60
+        """
+        low, high = 0, max(self.steps, place)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.place(middle) >= place else (middle + 1, high)
+        return low
+
+    def corrected(self, step: int, steps: int) -> Pace:
+        """Return the pace with `steps` in all from update `step` on. Raises ValueError if there would be none left."""
+        if steps <= step or (self.corrections and step <= self.corrections[-1][0]):
+            raise ValueError(f"{steps} steps in all from step {step} on, after {self.corrections}")
+        return replace(self, corrections=(*self.corrections, (step, steps)))

@@ -1,0 +1,106 @@
+"""Keeps a run with a time budget to its minutes: the number of steps is corrected while the run goes on.
+
+A machine's speed changes: other programs come and go, and long texts take longer than the speed test has seen. So at
+every line of metrics the time that is left is divided by the time of a step. If the end would miss the budget, the run
+gets another number of steps, and the rest of its schedule is stretched or compressed to fit (data/pace.py). run.json
+keeps the corrections, so that a resumed run repeats them at the same steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from osbert.data.pace import Pace
+from osbert.data.step import Loader
+from osbert.runs.pretrain.settings import PretrainPlan
+from osbert.training.distributed import Group
+from osbert.training.run_folder import RunFolder
+from osbert.training.trainer import Trainer
+
+ELAPSED = "elapsed"
+"""Seconds that the run has taken up to a checkpoint, in the trainer's memory."""
+AIM = 0.98
+"""The fraction of the minutes after which a corrected run is to end."""
+SLACK, EARLY = 0.015, 0.1
+"""Fractions of the minutes, and of the time that is left, by which the expected end may miss the aim before the steps
+are corrected. Every correction makes the loader begin anew, and an early miss may pass by itself."""
+WINDOW = 0.04
+"""The time of a step is measured over the last steps, for at least this fraction of the minutes: long enough to be
+sure, short enough that a slower machine shows soon."""
+
+
+class Reading(NamedTuple):
+    """The state of a run at a step: the seconds since it began, and those of them that were spent in steps."""
+
+    step: int
+    elapsed: float
+    in_steps: float
+
+
+class PacedLoader(Loader, Protocol):
+    """A loader whose steps depend on the pace of the run: where a phase begins, how objectives change."""
+
+    pace: Pace
+
+
+class RunClock:
+    """Corrects the pace of a run with a budget. In a group of processes the first one decides for all."""
+
+    def __init__(self, plan: PretrainPlan, trainer: Trainer, loader: PacedLoader, group: Group) -> None:
+        """Give trainer and loader the pace that the run has had so far; `loader` is that of the trainer."""
+        assert plan.budget is not None
+        self.plan, self.trainer, self.loader, self.group = plan, trainer, loader, group
+        self.folder = RunFolder(trainer.folder)
+        self.seconds = 60 * plan.budget["minutes"]
+        self.ending = plan.budget["ending"]
+        self.before = trainer.memory.get(ELAPSED, 0.0)
+        self.readings: deque[Reading] = deque()
+        self.first: Reading | None = None
+        stored = group.first(lambda: self.folder.facts.get("corrections", []))
+        self._keep(Pace(planned=trainer.settings.steps, corrections=tuple((step, steps) for step, steps in stored)))
+
+    def elapsed(self) -> float:
+        """Return the seconds that the run has taken, those before a stop included."""
+        return self.before + time.monotonic() - self.plan.begun
+
+    def correct(self) -> bool:
+        """Return whether the steps had to be corrected; called after each step. run.json then has the correction."""
+        trainer = self.trainer
+        trainer.memory[ELAPSED] = self.elapsed()
+        if trainer.step % trainer.settings.log_every or trainer.finished:
+            return False
+        # A correction that was made before the run was stopped is repeated; until its last one no new one is made.
+        if trainer.pace.corrections and trainer.step <= trainer.pace.corrections[-1][0]:
+            return False
+        steps = self.group.first(self._steps)
+        if steps is None:
+            return False
+        self._keep(trainer.pace.corrected(trainer.step, steps))
+        self.group.first(lambda: self.folder.note(corrections=[list(one) for one in trainer.pace.corrections]))
+        return True
+
+    def _keep(self, pace: Pace) -> None:
+        self.trainer.pace = self.loader.pace = pace
+
+    def _steps(self) -> int | None:
+        """Return how many steps fit into the minutes; None if the present number of steps ends in time, too."""
+        trainer = self.trainer
+        now = Reading(trainer.step, self.elapsed(), trainer.counters.seconds)
+        self.first = self.first or now
+        self.readings.append(now)
+        oldest = now.elapsed - WINDOW * self.seconds
+        while len(self.readings) > 1 and self.readings[1].elapsed <= oldest:
+            self.readings.popleft()
+        before, first = self.readings[0], self.first
+        if before.elapsed > oldest:
+            return None
+        in_step = (now.in_steps - before.in_steps) / (now.step - before.step)
+        # Looks at the held-out text and checkpoints come at intervals, so they are spread over all steps so far.
+        beside = (now.elapsed - first.elapsed - now.in_steps + first.in_steps) / (now.step - first.step)
+        each = max(in_step + max(beside, 0.0), 1e-9)
+        left = AIM * self.seconds - self.ending - now.elapsed
+        steps = trainer.step + max(1, int(left / each))
+        miss = abs(steps - trainer.pace.steps) * each
+        return steps if miss > max(SLACK * self.seconds, EARLY * left) else None

@@ -1,0 +1,95 @@
+"""A run with minutes ends in time on a machine that changes its speed, and is repeated to the bit after a stop."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.runs.bench_corpus import synthetic_corpus
+from osbert.runs.pretrain import budget, clock
+from osbert.runs.pretrain.clock import RunClock
+from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
+from osbert.training.distributed import ALONE
+from osbert.training.progress import Progress
+from osbert.training.run_folder import RunFolder
+
+MINUTES = 10.0
+SETTINGS = {
+    "model.layers": 1, "width": 16, "heads": 2, "model.length": 48, "batch": 4, "data.length": 24, "held_out": 0.05,
+    "long_share": 0.4, "long_length": 48, "mlm.later_rates": "0.3", "mlm.later_from": "0.5", "checkpoint_every": 4,
+    "evaluate_every": 5, "log_every": 2, "precision": "fp32", "device": "cpu", "minutes": 0.1,
+}  # fmt: skip
+
+
+@given(
+    step=st.floats(0.05, 2.0),
+    look=st.floats(0, 3),
+    change=st.floats(0.4, 3.0),
+    when=st.floats(0.0, 0.85),
+)
+def test_a_run_ends_in_time_whatever_the_machine_does(step: float, look: float, change: float, when: float) -> None:
+    planned = int(60 * MINUTES * 0.95 / (step + look / 10))
+    facts: dict[str, Any] = {}
+    trainer = SimpleNamespace(
+        step=0, memory={}, folder=Path("nowhere"), counters=SimpleNamespace(seconds=0.0), finished=False,
+        settings=SimpleNamespace(steps=planned, log_every=math.ceil(planned / 50)), pace=None,
+    )  # fmt: skip
+    plan = SimpleNamespace(budget={"minutes": MINUTES, "ending": 2.0}, begun=0.0)
+    now = 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock.time, "monotonic", lambda: now)
+        patch.setattr(RunFolder, "note", lambda self, **more: facts.update(more))
+        timed = RunClock(plan, trainer, SimpleNamespace(pace=None), ALONE)
+        while trainer.step < trainer.pace.steps:
+            slower = change if now > when * 60 * MINUTES else 1.0
+            trainer.step += 1
+            trainer.counters.seconds += step * slower
+            now += step * slower + (look * slower if trainer.step % 10 == 0 else 0.0)
+            timed.correct()
+    assert now + 2.0 <= 60 * MINUTES * 1.05 + step * change + look * change
+    assert now + 2.0 >= 60 * MINUTES * 0.93 - step * change
+    if trainer.pace.corrections:
+        assert facts["corrections"] == [list(one) for one in trainer.pace.corrections]
+
+
+def test_a_run_with_corrections_goes_on_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps 8 and later follow a correction, also where the run goes back to step 4 after the correction was made."""
+    corpus = synthetic_corpus(tmp_path / "texts", vocabulary=90, tokens=6000).folder
+    costs = budget.Costs(spent=1.0, start=0.5, step=0.4, look=0.01, checkpoint=0.01, end=0.5)
+    monkeypatch.setattr(budget, "measure_costs", lambda *_: costs)
+
+    def steps(self: RunClock) -> int | None:
+        return {6: 12, 10: 14}.get(self.trainer.step)
+
+    def run(name: str, last: int = 0) -> dict[str, Any]:
+        def interrupt(event: Any) -> None:
+            if isinstance(event, Progress) and event.step == last:
+                raise KeyboardInterrupt
+
+        request = PretrainRequest(recipe="cpu", settings=SETTINGS, corpus=corpus, out=tmp_path / name)
+        if not last:
+            return pretrain(request, watch=interrupt).facts
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(request, watch=interrupt)
+        return {}
+
+    monkeypatch.setattr(RunClock, "_steps", steps)
+    run("whole")
+    run("stopped", last=8)
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "step-8")
+    assert (tmp_path / "stopped" / "checkpoints" / "step-4").is_dir()
+    run("stopped")
+    folders = [tmp_path / name for name in ("whole", "stopped")]
+    facts = [json.loads((folder / "run.json").read_text()) for folder in folders]
+    assert [one["corrections"] for one in facts] == [[[6, 12], [10, 14]]] * 2
+    lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
+    assert [json.loads(one[-1])["step"] for one in lines] == [14, 14]
+    assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1
