@@ -30,7 +30,7 @@ def demo(
     Parameters
     ----------
     out
-        The folder for everything; its report.html tells how it went.
+        The folder for everything; its report.html shows how it went.
     vocabulary
         Pieces of the vocabulary.
     steps

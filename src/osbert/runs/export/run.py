@@ -119,7 +119,7 @@ def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record
 
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
-    """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
+    """Write the model, its tokenizer and the facts of the run into a folder. UserError if it cannot be exported."""
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")

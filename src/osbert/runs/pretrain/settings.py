@@ -39,17 +39,17 @@ class DataSettings(LoaderSettings):
     length: int = 128
     """Most tokens in a sequence, [CLS] and [SEP] included."""
     short: float = 0.1
-    """Share of the sequences that aim at a random shorter length."""
+    """Fraction of the sequences with a random shorter target length."""
     cross_documents: bool = False
     """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
     lay out no sequences of their own."""
     long_share: float = 0.0
-    """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
+    """Fraction of the steps, the last ones, with longer sequences; BERT: 0.1."""
     long_length: int = 512
     """Most tokens in a sequence in those last steps."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no share."""
+        """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 <= self.long_share <= 1:
             raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
@@ -148,7 +148,7 @@ class PretrainPlan:
         return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
-        """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
+        """Return what identifies the inputs, and what a report shows of them. Folders are left out: data may move."""
         content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
         return {
             "osbert": __version__,
