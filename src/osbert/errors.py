@@ -46,7 +46,7 @@ class UnknownSetting(UserError):
 
 
 class Problems:
-    """Collects every problem of an input, so that all are told at once and before the expensive work.
+    """Collects every problem of an input, so that all are reported at once and before the expensive work.
 
     At most `shown` are spelt out; the rest are counted.
 

@@ -79,6 +79,7 @@ def test_ticks_are_round_and_in_range(low, size) -> None:
 
 def test_ticks_of_nothing() -> None:
     assert ticks(3.0, 3.0) == [3.0]
+    assert ticks(0.0, 5e-324) == [0.0]  # the smallest number: there is no power of ten below it
     assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
 
 

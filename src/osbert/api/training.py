@@ -198,7 +198,7 @@ def adapt(
 def finetune(
     task: str | Task | Sequence[str | Task], /, *, model: str | Path, data: Any, out: str | Path, **settings: Any
 ) -> FinetuneRun:
-    """Fine-tune an encoder on a task, or on several that share it, into the run folder `out`; return the run.
+    """Fine-tune an encoder on a task, or on several together, into the run folder `out`; return the run.
 
     `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file; a folder with files
     called train.*, dev.* and test.*; or rows in memory: a list of dicts or of tuples such as (text, label), a pandas or

@@ -35,7 +35,7 @@ def distil(
     Parameters
     ----------
     data
-        Rows with labels, in any form that osbert finetune reads; their columns are found as by osbert evaluate.
+        Rows with labels, in any form that osbert finetune reads; their columns are detected as by osbert evaluate.
     out
         The student's run folder.
     texts

@@ -63,11 +63,11 @@ def finetune(
         word), span (the answer to a question), choose (one of several texts), rerank (documents in the order of their
         relevance to a query), contrastive (vectors of sentences), generate (a text from a text), or a data set such as
         sst2, conll2003, squad and swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their
-        official scores. Several tasks (rte mrpc) share the encoder, with a run folder for each below `out`.
+        official scores. Several tasks (rte mrpc) train one encoder, with a run folder for each below `out`.
     model
         A run folder of osbert's, a Hugging Face folder (docs/families.md), or a name (docs/models-by-name.md).
     data
-        A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
+        A CSV, TSV or JSON-lines file, part of which is held out for development; or a folder with files called
         train.*, dev.* and test.*. Of several tasks, the folder with a file or folder for each, of its name; --rte.data
         is the data of one of them.
     out

@@ -21,7 +21,7 @@ from osbert.terminal import one_line
 
 @dataclass(frozen=True, kw_only=True)
 class SearchArguments(SearchOptions):
-    """How the nearest texts are found; --count is the older name of --top."""
+    """How the nearest texts are searched; --count is the older name of --top."""
 
     top: Annotated[int, Parameter(name=("--top", "--count"))] = 10
 
@@ -51,7 +51,7 @@ def search(
     file
         A file of queries, as `osbert embed` reads it; with --out.
     out
-        With --file: the .csv, .tsv or .jsonl file to write, a row for each text that is found.
+        With --file: the .csv, .tsv or .jsonl file to write, a row for each result.
     model
         Where the model is now, if it is not where it was; a folder, or a name (docs/models-by-name.md).
     """

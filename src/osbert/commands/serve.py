@@ -54,7 +54,7 @@ def serve(
     workers
         Processes that each have all models.
     threads
-        Threads of a worker; 0 shares the cores among the workers.
+        Threads of a worker; 0 divides the cores among the workers.
     keys
         A file with API keys, one a line; without it whoever reaches the server may ask.
     host_names

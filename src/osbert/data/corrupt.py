@@ -22,7 +22,7 @@ TRIES = 2**32
 
 
 def quotas(tokens: Places, *, rate: float, limit: int = 0) -> Places:
-    """Return how many of `tokens` (B,) positions to choose: the rate's share, rounded, at least 1, at most `limit`.
+    """Return how many of `tokens` (B,) positions to choose: `rate` of them, rounded, at least 1, at most `limit`.
 
     No limit when it is 0. google-research/bert counts the specials among the tokens, so 128 tokens at 15% give 19.
 
@@ -34,7 +34,7 @@ def quotas(tokens: Places, *, rate: float, limit: int = 0) -> Places:
 
 
 def choose(examples: Examples, counts: Places, noise: Noise) -> tuple[Places, Places]:
-    """Return which tokens (M,) are chosen, ascending, and how many of each example (B,): as asked, if it has as many.
+    """Return which tokens (M,) are chosen, ascending, and their number in each example (B,), at most `counts`.
 
     Never specials; each other position is as likely as any other.
     """
@@ -45,7 +45,7 @@ def choose(examples: Examples, counts: Places, noise: Noise) -> tuple[Places, Pl
 
 
 def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
-    """Return which things are drawn from each of B rows of `sizes` (B,) things, (their sum,): `counts` (B,) of each.
+    """Return which items are sampled without replacement, (sum of `sizes`,): `counts` (B,) of each of B rows.
 
     Every set of so many is as likely as any other. Things are drawn one by one, anew where one has been drawn before;
     where more than half are to be drawn, those that are left out.

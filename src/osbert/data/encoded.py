@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class EncodedRecords(Protocol):
-    """The sequences of some records, any of which can be asked for."""
+    """The sequences of some records, accessible by index."""
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -48,7 +48,7 @@ class EncodedWithTargets:
     """Sequences of others, to which `label` adds targets."""
 
     def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:
-        """Label those of `encoded` whenever they are asked for."""
+        """Label those of `encoded` at each access."""
         self.encoded = encoded
         self.label = label
 
@@ -62,7 +62,7 @@ class EncodedWithTargets:
 
 
 class OnDemand(Generic[Item]):
-    """Sequences that are made anew whenever they are asked for, so that training begins at once and memory is free."""
+    """Sequences that are made at each access, so that training begins at once and memory stays free."""
 
     def __init__(self, records: Sequence[Item], encode: Callable[[Item], Sequence[Example]]) -> None:
         """Make them of `records` by `encode`."""

@@ -43,7 +43,7 @@ TOGETHER, TOKENS_TOGETHER = 8, 2**17
 
 
 class Purpose(IntEnum):
-    """What random numbers are drawn for. Each purpose has a stream of its own."""
+    """The purposes of random numbers. Each has a stream of its own."""
 
     HELD_OUT = 0
     ORDER = 1
@@ -61,9 +61,9 @@ class LoaderSettings:
     micro_tokens: int = 0
     """Most tokens in one pass through the model; a step with more is split. 0 for one pass a step."""
     pool: int = 2**20
-    """Tokens within which examples are shuffled and next-sentence partners are found."""
+    """Tokens of a pool, within which examples are shuffled and next-sentence partners are chosen."""
     held_out: float = 0.01
-    """Share of the corpus that is kept out of training to measure on, at most one pool; 0 for none."""
+    """Fraction of the corpus that is held out to measure on, at most one pool; 0 for none."""
     duplicates: int = 0
     """Static masking: the layouts and masks of so many epochs are drawn, and later epochs repeat them in turn, in an
     order of their own (dupe_factor of google-research/bert: 10). 0 draws each epoch anew: dynamic masking."""
@@ -117,7 +117,7 @@ class LoaderObjective(Protocol):
         ...
 
     def at(self, done: float) -> LoaderObjective:
-        """Return the objective as it is after a share `done` of the run's steps."""
+        """Return the objective with the settings that hold after the fraction `done` of the run's steps."""
         ...
 
 
@@ -141,7 +141,7 @@ class Draw:
     cursor: Cursor
 
     def of(self, share: RankPart) -> list[Chosen]:
-        """Return the sequences that are one process's share; of each pool, the longest come first."""
+        """Return the sequences of one process; of each pool, the longest come first."""
         numbers = share.of(np.concatenate([pool.sequences.lengths[places] for pool, places in self.parts]))
         found, first = [], 0
         for pool, places in self.parts:
@@ -186,7 +186,7 @@ class PretrainingLoader:
         """Messages for the user, such as that a worker died; the caller shows them."""
 
     def part(self, share: RankPart) -> PretrainingLoader:
-        """Return a loader of the same steps, of which it makes only the examples that are one process's share."""
+        """Return a loader of the same steps that makes only the examples of one process."""
         loader = copy.copy(self)
         loader.share = share
         return loader
@@ -205,7 +205,7 @@ class PretrainingLoader:
         return max(1, min(TOGETHER, TOKENS_TOGETHER // (self.settings.batch * self.packer.length)))
 
     def draws(self, cursor: Cursor) -> Iterator[Draw]:
-        """Yield what each step from `cursor` on is made of: the cheap part of the work, done alike by every process."""
+        """Yield the plan of each step from `cursor` on: the cheap part of the work, which every process does alike."""
         step, missing = cursor.step, self.settings.batch
         parts: list[Chosen] = []
         empty, pools = 0, len(self._pool_starts()) - 1
@@ -229,7 +229,7 @@ class PretrainingLoader:
                     parts = []
 
     def make(self, draws: Sequence[Draw]) -> list[Step]:
-        """Return the share of some steps: noise and labels for their examples, and their micro-batches."""
+        """Return this process's part of some steps: corrupted and labelled examples, and their micro-batches."""
         stages = itertools.groupby(draws, key=self._objectives_at)
         return [step for objectives, some in stages for step in self._steps([*some], objectives)]
 
@@ -248,14 +248,14 @@ class PretrainingLoader:
         ]
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:
-        """Yield the corrupted examples from `cursor` on, without end: those that steps are made of."""
+        """Yield the corrupted examples of the steps from `cursor` on, without end."""
         for draw in self.draws(cursor):
             yield from self._made(draw.parts, self._objectives_at(draw))
 
     def held_out(self) -> list[Batch]:
         """Return the batches kept out of training, always with the same masks; none when `held_out` is 0.
 
-        Of each step's worth they hold this loader's share.
+        Of each step they hold this loader's part.
         """
         if not self.held:
             return []
@@ -284,14 +284,14 @@ class PretrainingLoader:
             cursor = Cursor(epoch=epoch + 1)
 
     def _repeated(self, count: int, drawn: int, epoch: int, *key: int) -> Places:
-        """Return the order of `count` things in an epoch: as they were drawn, or another one where they are repeated.
+        """Return the order of `count` items in an epoch: as sampled, or another one if they are repeated.
 
         `drawn`: the epoch whose layouts and masks these are.
         """
         return np.arange(count) if drawn == epoch else self._rng(Purpose.REPETITION, epoch, *key).permutation(count)
 
     def _pool(self, blocks: list[ShardBlock], span: Sequence[int], key: tuple[int, int]) -> tuple[Pool, Places]:
-        """Return the pool of blocks[span] and the order in which its sequences are drawn."""
+        """Return the pool of blocks[span] and the random order of its sequences."""
         first, last = span
         # Past its own blocks a pool reads on, around the end, only if it lacks documents for the objectives.
         documents, _ = self._gather(blocks[first:] + blocks[:first], last - first)
@@ -396,5 +396,5 @@ def joined(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
 
 
 def seed_of(seed: int, purpose: Purpose, *key: int) -> np.random.SeedSequence:
-    """Return where the random numbers for a purpose begin; `key` tells one stream of it from another."""
+    """Return the seed of the random numbers for a purpose; `key` distinguishes its streams."""
     return np.random.SeedSequence(seed, spawn_key=(purpose, *key))

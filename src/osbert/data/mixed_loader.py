@@ -1,6 +1,6 @@
-"""Feeds several tasks that share an encoder: each step is of one task, drawn by its size to the power of 0.7.
+"""Feeds several tasks with one encoder: each step is of one task, sampled by its size to the power of 0.7.
 
-Drawn by sizes as they are, small tasks would hardly be seen; drawn evenly, they would be seen far too often (Stickland
+Sampled by size, small tasks would hardly be seen; sampled evenly, they would be seen far too often (Stickland
 and Murray 2019; the survey, section 5.2, on multi-task learning).
 """
 
@@ -17,13 +17,13 @@ from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
 
 EXPONENT = 0.7
-"""The power of its size by which a task is drawn."""
+"""Tasks are sampled by their size to this power."""
 
 
 class MixedLoader:
     """An endless stream of steps, each of one of several loaders; within a loader in that one's own order.
 
-    An epoch is as many steps as the loaders' epochs have together. What is drawn is a function of the seed and the
+    An epoch is as many steps as the loaders' epochs have together. The choice is a function of the seed and the
     epoch, so that a cursor finds its place again.
     """
 

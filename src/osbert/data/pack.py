@@ -55,7 +55,7 @@ class Packer:
     length: int = 128
     """Most tokens in a sequence, specials included."""
     short: float = 0.1
-    """Share of pretraining sequences that aim at a random shorter length."""
+    """Fraction of pretraining sequences with a random shorter target length."""
     cross_documents: bool = False
     """Whether a span goes on in the next document, after what stands between two texts ([SEP])."""
 
@@ -101,7 +101,7 @@ class Packer:
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
     def aims(self, count: int, room: int, rng: np.random.Generator) -> Places:
-        """Return how many pieces to aim at (count,): `room`, or for a share `short` of them a random 2..room."""
+        """Return target lengths in pieces (count,): `room`, or random in 2..room for a fraction `short` of them."""
         return np.where(rng.random(count) < self.short, rng.integers(2, room + 1, size=count), room)
 
     def spans(self, documents: Sequence[Document], rng: np.random.Generator) -> Sequences:

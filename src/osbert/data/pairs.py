@@ -1,6 +1,6 @@
 """Pairs of texts: consecutive texts A and B of a document, and partners for A from elsewhere, as sequences.
 
-What objectives on pairs share. How A and B are told from another, or from others, is theirs.
+The common part of objectives on pairs; each objective decides itself how A and B are chosen and labelled.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sequences:
-    """E sequences made of R runs of the pieces of documents.
+    """E sequences, joined from R runs of the pieces of documents.
 
     `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), and its segment; one
     sequence's runs are side by side. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that

@@ -20,9 +20,9 @@ class TextWindow(NamedTuple):
 
 
 def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
-    """Return the windows over `count` pieces, of `room` pieces each but the last; neighbours share `overlap` pieces.
+    """Return the windows over `count` pieces, of `room` pieces each but the last.
 
-    They share at most half of a window (`step`).
+    Neighbours have `overlap` pieces in common, at most half of a window (`step`).
 
     Of the two pieces that both windows have, each counts in the window in which more pieces stand around it:
 
@@ -37,7 +37,7 @@ def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
 
 
 def step(room: int, overlap: int) -> int:
-    """Return how far apart windows of `room` pieces begin: they share `overlap`, at most half, so each has new ones.
+    """Return the distance between the starts of windows of `room` pieces that overlap by `overlap`, at most by half.
 
     >>> step(10, 2), step(10, 9)
     (8, 5)

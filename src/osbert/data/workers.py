@@ -1,7 +1,7 @@
 """Processes that make a loader's steps ahead of time: the same steps, in the same order, to the last bit.
 
 Each of W workers walks through the whole stream, which is the cheap part, and makes every W-th step: noise, labels and
-tensors. A worker is ahead by as much as its pipe holds, and waits with a larger step until it is asked for.
+tensors. A worker is ahead by as much as its pipe holds; a larger step waits until it is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StepSource(Protocol):
     """A loader whose work can be parted; it is pickled into each worker."""
 
     def draws(self, cursor: Cursor) -> Iterator[Any]:
-        """Yield what each step from `cursor` on is made of."""
+        """Yield the examples of each step from `cursor` on."""
         ...
 
     @property
@@ -44,7 +44,7 @@ def made_by_workers(
 ) -> Generator[Step, None, None]:
     """Yield the steps of `source` from `cursor` on, made by so many processes; close the generator to end them.
 
-    A worker that dies is told of in `notices`, and its work is done again by a new one. Raises UserError when several
+    A worker that dies is reported in `notices`, and a new one does its work again. Raises UserError when several
     die over the same step, and what a worker raised.
     """
     crew = [_Worker(source, cursor, turn=turn, workers=workers) for turn in range(workers)]

@@ -1,6 +1,6 @@
 """Texts -> vectors under settings: several layers joined, long texts in windows, length 1, and never what is no number.
 
-What a model was trained for decides what is not said: its pooling, its length, and whether its vectors have length 1.
+The model's training decides the defaults: its pooling, its length, and whether its vectors have length 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHORTEST = 5
 
 
 class VectorSource(Protocol):
-    """What vectors are made of: an `inference.engine.Engine`, or another object with these four."""
+    """The encoder behind the vectors: an `inference.engine.Engine`, or another object with these four members."""
 
     folder: Path
     backend: Backend
@@ -175,7 +175,7 @@ class Embedder:
             )
 
     def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the layers (n, layers, D) as they are asked for."""
+        """Return the layers (n, layers, D) that the settings name."""
         if self.layers.joined == "stack":
             return rows
         if self.layers.joined == "mean":

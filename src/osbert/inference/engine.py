@@ -136,7 +136,7 @@ class Engine(PieceModel):
         return self._predicted(self.fine_tuned, records, tokens)
 
     def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
-        """Return what the task says of each record, for sequences that it made of them with the engine's packer."""
+        """Return the task's prediction for each record, given the sequences that it made with the engine's packer."""
         return self._decoded(self.fine_tuned, records, tokens)
 
     def evaluate(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
@@ -221,7 +221,7 @@ class Engine(PieceModel):
     def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
         """Return why the model says what it says of a text, or of a pair: each word with its weight in the score.
 
-        One explanation for each thing that is said: a label, a number, a choice, an answer; of several labels, entities
+        One explanation for each prediction: a label, a number, a choice, an answer; of several labels, entities
         or [MASK]s one each. `label`: explain the score of this label, or piece, instead of what is predicted.
         `options`: the fields of AttributionOptions, which are those of `osbert explain`: method, baseline, points,
         tolerance and check. Raises UserError where the model is exported or reads no word vectors.

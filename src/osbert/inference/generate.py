@@ -95,7 +95,7 @@ class TextWriter:
     def texts(self, samples: Sequence[Sequence[str]], *, first: int = 0) -> list[Generation]:
         """Return what is written for each sample, the texts that are read together, in the order given.
 
-        `first`: the number of the first one in all that is drawn with one seed.
+        `first`: the index of the first text among all that are sampled with one seed.
         """
         return self.writer.written(self.prompts(samples), first=first)
 

@@ -22,7 +22,7 @@ RECTANGLE = 1024
 
 
 class OnnxBackend:
-    """An ONNX file at work. Rectangles have at most the tokens asked for, and never more than `RECTANGLE`."""
+    """Runs an ONNX file. Rectangles have at most the given number of tokens, and never more than `RECTANGLE`."""
 
     def __init__(self, path: Path, architecture: Sizes) -> None:
         """Open the file, which `architecture` describes. Raises UserError as `open_onnx`."""

@@ -11,7 +11,7 @@ from typing import Any
 from osbert.reports.page import Section, paragraph, write_report
 
 BROWSER = Path(__file__).parent / "browser"
-"""What the file and the server's page are both drawn by."""
+"""The script that draws both the file and the server's page."""
 SCRIPTS = (
     "elements",
     "attention_numbers",

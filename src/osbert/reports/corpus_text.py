@@ -16,7 +16,7 @@ from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
 
 SAMPLE = 3
-"""Documents that are shown unless more are wanted."""
+"""Documents that are shown by default."""
 SENTENCES = 3
 """Sentences that are shown of a document."""
 PIECES = 60

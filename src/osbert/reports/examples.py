@@ -51,7 +51,7 @@ for (const box of document.querySelectorAll("input.find")) {
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a model said of a row, and how that was; `model`: its name where there are several."""
+    """A model's prediction for a row and its outcome; `model`: its name if there are several."""
 
     outcome: RecordOutcome
     model: str = ""

@@ -1,4 +1,4 @@
-"""Sequences as pretraining sees them, as text: marks at the masked positions; the masks' rates, counted and wanted."""
+"""Sequences as pretraining sees them, as text: marks at the masked positions; the rates of masks, measured and set."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ STYLES = {"[MASK]": "bold yellow", "random": "bold red", "same": "bold green"}
 
 @dataclass(frozen=True, kw_only=True)
 class MaskRates:
-    """What was counted over some examples; shares are of the chosen positions unless said otherwise."""
+    """Counts over some examples; fractions are of the chosen positions unless stated otherwise."""
 
     length: float
     """Mean tokens in a sequence."""
     chosen: float
-    """Chosen positions, share of all tokens."""
+    """Chosen positions as a fraction of all tokens."""
     mask: float
     random: float
     same: float
     cut: float
-    """Words of several pieces with some pieces chosen and some not, share of those with any chosen."""
+    """Words that are chosen in part, as a fraction of the words of several pieces with any piece chosen."""
 
 
 def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:

@@ -78,7 +78,7 @@ def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, ScoreInte
 def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iterator[Section]:
     """Yield the sections on a task's predictions: by label, by length, by probability, and examples.
 
-    `calibration`: what is said of the temperature, as HTML.
+    `calibration`: the sentence on the temperature, as HTML.
     """
     pictures = [*_by_label(result), *_numbers(result)]
     if pictures:

@@ -7,6 +7,7 @@ which wraps.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -119,9 +120,9 @@ def smooth(points: Sequence[Point], *, window: int) -> list[Point]:
 
 def ticks(low: float, high: float, *, count: int = 5) -> list[float]:
     """Return about `count` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
-    if not high > low:
-        return [low]
     rough = (high - low) / count
+    if not rough >= sys.float_info.min:  # below it there is no power of ten to divide by
+        return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)

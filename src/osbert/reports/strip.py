@@ -1,4 +1,4 @@
-"""Strip plots as plain SVG text: a row a group, a dot a run, a line at the median; so that spread is seen, not told."""
+"""Strip plots as plain SVG text: a row for each group, a dot for each run, a line at the median."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus made of nothing, so that speed can be measured where there is no text: words by Zipf's law."""
+"""A synthetic corpus for measuring speed without text: words distributed by Zipf's law."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, pad
 
     `padding`: the id of its padding piece.
 
-    Word k comes with a share of about 1 / (k + 2.7), as in text (Zipf; Mandelbrot's form). The same in every call.
+    Word k has a probability of about 1 / (k + 2.7), as in text (Zipf; Mandelbrot's form). The same in every call.
     Raises UserError for a vocabulary that words of four letters cannot fill.
     """
     if not FEWEST <= vocabulary <= MOST:

@@ -64,7 +64,7 @@ class PairTest:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """What a comparison of runs found. `differing`: the rows that they answer differently, those farthest apart first.
+    """The result of a comparison of runs. `differing`: the rows with different predictions, the farthest apart first.
 
     >>> import osbert
     >>> found = osbert.compare(["run", "run"], data="more.csv")
@@ -124,7 +124,7 @@ class RunComparison:
         return [head, *rows]
 
     def lines(self) -> list[str]:
-        """Return both tables and what is said of them, as lines of text."""
+        """Return both tables and their remarks as lines of text."""
         said = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
         return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), said]
 

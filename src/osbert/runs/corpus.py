@@ -50,7 +50,7 @@ class CorpusSettings(DocumentOptions):
     tasks: int = 0
     """With --executor: how many tasks; by default as many as there are inputs, at most 64."""
     language: Language = ""
-    """With --executor: keep documents in this language alone, told by its script and small words."""
+    """With --executor: keep documents in this language alone, detected by its script and small words."""
     quality: bool = False
     """With --executor: leave out documents that do not look like running text (Gopher's rules)."""
     near_duplicates: bool = False

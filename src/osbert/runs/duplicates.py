@@ -41,7 +41,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicateTally:
-    """What was found among `rows` texts: how many are duplicates, how many groups there are, and the largest ones.
+    """The duplicates among `rows` texts: their number, the number of groups, and the largest groups.
 
     `kept_lines`: of the texts without the duplicates, in their order.
     """

@@ -58,7 +58,7 @@ class ExplanationTally:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationKeywords:
-    """The keywords of `osbert.explain`: how words are weighed, how the file is read, how the folder is opened."""
+    """The keywords of `osbert.explain`: the method, how the file is read, how the folder is opened."""
 
     weighing: AttributionOptions = field(default_factory=AttributionOptions)
     file: FileOptions = field(default_factory=FileOptions)

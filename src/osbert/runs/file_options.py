@@ -13,7 +13,7 @@ from osbert.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How the file is read; what is left open is found by looking at it."""
+    """How the file is read; what is not given is detected."""
 
     text: str = ""
     """The column with the text."""
@@ -60,4 +60,4 @@ class LabelledOptions(FileOptions):
     """How a file with labels is read for a fine-tuned run."""
 
     label: str = ""
-    """The column with the label; found by its name when left open."""
+    """The column with the label; detected by its name if not given."""

@@ -73,7 +73,7 @@ def generate_file(
 ) -> GenerationTally:
     """Write the rows of a file with what a model writes for each text into `out`: .csv, .tsv or .jsonl.
 
-    With sampling, the seed and the text's number among the rows with text decide what is drawn; rows without text stay
+    With sampling, the seed and the text's number among the rows with text decide the samples; rows without text stay
     empty. Raises UserError where the model does not write, at options that cannot be, and at rows that cannot be used;
     the file gets its name when it is whole.
     """

@@ -44,7 +44,7 @@ Texts = tuple[str, ...]
 class Neighbour:
     """A text of the file, or a pair: its cosine, its line, and what it says.
 
-    The cosine is None where hybrid search found the text by its words alone.
+    The cosine is None if hybrid search ranked the text by its words alone.
     """
 
     cosine: float | None
@@ -86,7 +86,7 @@ class SearchProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTally:
-    """A file of found texts: its name, how many queries there were, and how many rows it has."""
+    """A file of search results: its name, the number of queries, and the number of rows."""
 
     path: Path
     queries: int
@@ -164,7 +164,7 @@ def search(
 
 
 def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
-    """Write the texts nearest to each text of a file into `out`, .csv, .tsv or .jsonl, a row for each one found.
+    """Write the texts nearest to each text of a file into `out`, .csv, .tsv or .jsonl, a row for each result.
 
     Memory is that of some hundred queries. Raises UserError as `search`, and for a file that cannot be read.
     """

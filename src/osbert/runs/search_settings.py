@@ -10,7 +10,7 @@ from osbert.interop.opening import Opening
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How the nearest texts are found."""
+    """How the nearest texts are searched."""
 
     top: int = 10
     """Most texts for a query."""
@@ -26,7 +26,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchKeywords:
-    """The keywords of `osbert.search`: how texts are found, and how the model is opened."""
+    """The keywords of `osbert.search`: how texts are searched, and how the model is opened."""
 
     search: SearchOptions
     opening: Opening

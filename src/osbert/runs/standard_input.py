@@ -24,7 +24,7 @@ FORMS = ("csv", "tsv", "jsonl", "json", "txt", "parquet")
 def kept_input(file: Path, folder: Path, *, form: str = "") -> Path:
     """Return the path to read for a file of the user's: itself, or a copy of standard input in `folder`, for -.
 
-    `form`: one of FORMS, found by looking where left open. Raises UserError at another one.
+    `form`: one of FORMS, detected if not given. Raises UserError at another one.
     """
     if form and file != STREAM:
         raise UserError(

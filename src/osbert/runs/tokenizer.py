@@ -31,7 +31,7 @@ from osbert.text.train_words import learn_words
 from osbert.text.wordpiece import WordPiece
 
 LENGTH = 512
-"""Pieces that other programs are told a sequence may have: BERT's longest."""
+"""The longest sequence that is declared to other programs: BERT's."""
 OTHERS = {"run.json": "a run", "config.json": "a model", "corpus.json": "a corpus", "building.json": "a corpus"}
 """Files of folders that go with one tokenizer and would not fit another, and what these folders are."""
 LONGEST_PATH = 4096

@@ -1,4 +1,4 @@
-"""OUT.unfinished: what a stopped command has done of its output, with the facts that the same command must share."""
+"""OUT.unfinished: what a stopped command has done of its output, with the facts that identify the command."""
 
 from __future__ import annotations
 

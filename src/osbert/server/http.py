@@ -64,7 +64,7 @@ SETTLING = 0.5
 class Service:
     """All that the paths stand on.
 
-    `stopped`: when it was told to stop (time.monotonic), None while it goes on.
+    `stopped`: when it received the signal to stop (time.monotonic), None before.
     """
 
     pool: WorkerPool
@@ -84,7 +84,7 @@ class Service:
 
     @property
     def finished(self) -> bool:
-        """Return whether it was told to stop and has nothing left to do."""
+        """Return whether it is stopping and has no work left."""
         return self.stopped is not None and not self.pool.pending and time.monotonic() > self.stopped + SETTLING
 
     async def answer(self, call: str, request: HttpRequest) -> Response:

@@ -1,4 +1,4 @@
-"""Who may ask: API keys from a file, compared in a time that tells nothing of them."""
+"""API keys from a file, compared in constant time."""
 
 from __future__ import annotations
 

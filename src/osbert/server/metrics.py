@@ -44,7 +44,7 @@ class ServerMetrics:
         )
 
     def count(self, waiting: Callable[[], int]) -> None:
-        """Ask `waiting` for the requests in the queue whenever they are told."""
+        """Call `waiting` for the number of queued requests whenever metrics are read."""
         self.waiting.set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:

@@ -22,7 +22,7 @@ POLICY = (
 def page_routes(folder: Path) -> list[Route]:
     """Return a route for each file of a folder that a browser reads; index.html is at /.
 
-    They are few and small, so they are read once, and nothing else of the disk can be asked for.
+    They are few and small, so they are read once, and no request can reach any other file.
     """
     routes = []
     for path in sorted(folder.rglob("*")):

@@ -53,12 +53,12 @@ PAUSES = (0.0, 0.5, 2.0, 5.0)
 RECENT = 64
 """Latest answers, from which their rate is computed."""
 NUDGES = 4
-"""So often a worker is asked for a sign of life before it is given up."""
+"""How often a worker is pinged before it is given up."""
 
 
 @dataclass(kw_only=True, eq=False)
 class PendingRequest:
-    """An accepted request: what was asked, who answers it, and how many workers died over it.
+    """An accepted request: its content, the worker that answers it, and how many workers died over it.
 
     `parts`: of an answer that is being written, those that nobody has taken yet; `came`: how many came, so that those
     which another worker writes again after a death are passed over. `news` is set with every part and the answer.
@@ -84,7 +84,7 @@ class PendingRequest:
 class _Worker:
     """A worker process that has its models loaded, what it was given, and when it was last heard of.
 
-    `begun`: the numbers of the requests that it is at work on, by what it said last.
+    `begun`: the numbers of the requests that it is at work on, by its last message.
     """
 
     process: asyncio.subprocess.Process
@@ -353,7 +353,7 @@ class WorkerPool:
             self.metrics.read(read.model, items=read.items, tokens=read.tokens, seconds=read.seconds)
 
     def _bury(self, worker: _Worker) -> None:
-        """Note that a worker died over what it had begun, or anything where it had not said, and give all to others."""
+        """Record that a worker died over the requests that it had begun, or may have, and give all to others."""
         self.metrics.deaths.inc()
         for number, pending in worker.given.items():
             pending.worker = None

@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
         self.watch(Notice(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop; at once when told a second time."""
+        """Begin to stop; at once on the second signal."""
         if self.service.stopped is not None:
             self.should_exit = self.force_exit = True
         self.service.stop()

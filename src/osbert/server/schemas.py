@@ -48,7 +48,7 @@ class Request(BaseModel):
 
 
 class Reply(BaseModel):
-    """What every answer says: whose it is; of each thing that was read, of each sequence, the pieces, if asked for."""
+    """The fields of every answer: the model and, on request, the pieces of each sequence of each item."""
 
     model: str
     pieces: list[list[list[str]]] | None = None
@@ -169,7 +169,7 @@ def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:
 
 
 def _field(places: tuple[int | str, ...]) -> str:
-    """Return pydantic's place of a fault as one writes it: texts[3][0]; what it tells of types is left out."""
+    """Return pydantic's place of a fault as one writes it: texts[3][0]; without the types."""
     name = ""
     for place in places:
         if isinstance(place, int):

@@ -37,7 +37,7 @@ class Orders:
 
 
 class Dispatch(NamedTuple):
-    """A request on its way to a worker; times are in seconds of time.monotonic, which all processes share.
+    """A request on its way to a worker; times are in seconds of time.monotonic, which is common to all processes.
 
     `alone`: whether it is read with no other, because a worker died over it and others.
     """

@@ -212,7 +212,7 @@ class Worker:
         return self._told(job.number, _group(job), job.asked, job.items, job.results)
 
     def _told(self, number: int, key: BatchKey, asked: Any, items: Sequence[Any], said: Sequence[Any]) -> WorkerAnswer:
-        """Return the answer to a request of whose items the model `said` these things."""
+        """Return the answer to a request from the model's results for its items (`said`)."""
         fields = self.calls[key.call].answer(self.models[key.model], asked, items, said)
         return WorkerAnswer(number, 200, _json({"model": key.model, **fields}))
 

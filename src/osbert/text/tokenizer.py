@@ -1,9 +1,9 @@
 """Tokenizer: text -> ids and back, exactly as google-research/bert, with caches that make it fast.
 
 What stands between two spaces always gives the same ids, and a few hundred thousand such chunks make up nearly all of
-any text. So a text is split at spaces by str.split, each chunk is looked up, and the bytes of the ids found are joined:
+any text. So a text is split at spaces by str.split, each chunk is looked up, and the bytes of its ids are joined:
 three calls for a text of any length. A chunk not met before is normalised and cut into words, which have a cache of
-their own. Caches hold a bounded number of entries; those not asked for in a long while go.
+their own. Caches hold a bounded number of entries; those not used for a long time are dropped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Encoding:
 class _Cache(dict[str, Value]):
     """Computes what is missing and keeps it, in two generations of at most `most` entries each.
 
-    When the young generation is full it becomes the old one; what is found there moves back to the young.
+    When the young generation is full it becomes the old one; an entry that is used there moves back to the young.
     """
 
     def __init__(self, compute: Callable[[str], Value], *, most: int) -> None:

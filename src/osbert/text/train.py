@@ -80,7 +80,7 @@ class WordCounter:
 def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 1000, minimum: int = 2) -> list[str]:
     """Return a vocabulary of at most `vocabulary` pieces for words and their counts.
 
-    First the five special pieces, then the characters, then what was learnt. There are fewer pieces than asked for when
+    First the five special pieces, then the characters, then what was learnt. There are fewer pieces than requested when
     no pair of pieces occurs `minimum` times any more. `alphabet` bounds the characters, the most frequent being kept;
     a word with any other is [UNK]. Ideographs, each of which is a word, do not count towards it, but must themselves
     occur `minimum` times. All characters together take at most three quarters of the vocabulary.

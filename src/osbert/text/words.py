@@ -40,7 +40,7 @@ def segmenter(words: Words) -> Segmenter | None:
 
 
 def check_words(words: Words, tokenizer: AnyTokenizer) -> None:
-    """Raise UserError, before any work, when such words cannot be found with this tokenizer or installation."""
+    """Raise UserError, before any work, if this tokenizer or installation cannot divide text into such words."""
     if words not in get_args(Words):
         raise UserError(f"words must be one of {', '.join(get_args(Words))}, not '{words}'.", code="invalid-value")
     if segmenter(words) is not None and not tokenizer.cjk:

@@ -40,9 +40,9 @@ def drawn(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
 
 
 def first_centres(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
-    """Return `count` of the vectors, drawn one by one by the squared distance to those drawn (k-means++).
+    """Return `count` of the vectors, sampled one by one by the squared distance to those chosen before (k-means++).
 
-    Arthur & Vassilvitskii 2007, section 2.2. Where all others are like one that was drawn, any is drawn.
+    Arthur & Vassilvitskii 2007, section 2.2. If all others are equal to chosen ones, any is taken.
     """
     chosen = [int(rng.integers(len(vectors)))]
     squares = np.einsum("nd,nd->n", vectors, vectors)

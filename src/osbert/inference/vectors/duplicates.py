@@ -1,4 +1,4 @@
-"""Near duplicates among vectors: which rows are alike an earlier one that is kept, found exactly, block by block."""
+"""Near duplicates among vectors: which rows are similar to an earlier row that is kept; exact, block by block."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Column:
 
 
 def beside(out: Path) -> Path:
-    """Return the path of the file that tells what an .npy's rows are."""
+    """Return the path of the file that describes the rows of an .npy file."""
     return out.with_suffix(".rows.npz")
 
 

@@ -1,4 +1,4 @@
-"""The texts that share words with queries, by BM25, and the fusion of two rankings: search by words beside vectors."""
+"""Lexical search by BM25, and the fusion of its ranking with that of the vectors."""
 
 from __future__ import annotations
 

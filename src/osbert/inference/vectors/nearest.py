@@ -1,4 +1,4 @@
-"""The rows of a file of vectors that are nearest to others, found exactly: every block is compared."""
+"""The nearest rows of a file of vectors by exact search: every block is compared."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class EmbeddingOptions:
     mean."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
-    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (at equal shares)."""
+    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (with equal weights)."""
     normalize: bool | None = None
     """Vectors of length 1; left open: where the model was trained for that."""
     length: int = 0
@@ -38,7 +38,7 @@ class EmbeddingOptions:
     """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
     rest from its end; window, all of it in overlapping windows, whose vectors are averaged; error, not at all."""
     overlap: int = 64
-    """Pieces that a window shares with the one before, at most half of a window."""
+    """Overlap of a window with the one before in pieces, at most half of a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class VectorSettings:
     long: Long = "truncate"
     """How a text that does not fit is read."""
     overlap: int = 64
-    """Pieces that a window shares with the one before."""
+    """Overlap of a window with the one before in pieces."""
 
     def problems(self) -> Iterator[str]:
         """Yield what cannot be, in words that say what to do."""
@@ -84,7 +84,7 @@ class Layers:
 
         Numbers: "-1" is one layer, "-1,-2" stacks two, and "-1," stacks one, as a comma makes Python's tuples. Names:
         last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, and sum-last-four
-        and sum-all take layers at equal shares of 1, as where fine-tuning on features begins. Raises UserError at
+        and sum-all take layers with equal weights of sum 1, the start of fine-tuning on features. Raises UserError for
         anything else.
         """
         if text in NAMED:

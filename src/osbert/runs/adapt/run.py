@@ -37,11 +37,11 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 
 PARTS = "adapting"
-"""The folder in the run's folder with what it is made of; once the run is finished, it may be removed."""
+"""The subfolder with the run's inputs; it may be removed once the run is finished."""
 NOTE = "adapt.json"
 """The file in it that says of which texts it was made, and how."""
 HEAD_SHARE = 0.2
-"""Steps, or minutes, in which new heads learn by themselves, as a share of those of the run."""
+"""Fraction of the run's steps or minutes in which new heads learn while the encoder is frozen."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class AdaptationRequest:
 
     @property
     def parts(self) -> Path:
-        """Return the folder of what the run is made of."""
+        """Return the folder with the run's inputs."""
         return self.out / PARTS
 
 
@@ -96,7 +96,7 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
 
 
 def _pass_notice(watch: Watch, event: Any) -> None:
-    """Pass on what is said while a corpus is built, without its progress, which has no place among that of training."""
+    """Pass on the notices of a corpus build without its progress, which would mix with that of training."""
     if isinstance(event, Notice):
         watch(event)
 

@@ -16,7 +16,7 @@ class AdaptationOptions:
     """What an encoder is adapted with besides the settings of the recipe."""
 
     text: str = ""
-    """The column with the texts; by default it is found by its name."""
+    """The column with the texts; by default it is detected by its name."""
     general: Path | None = None
     """A file of general text like that which the model was trained on, to measure what it forgets. By default the
     held-out text of the run that made the model; without one English docstrings of Python's standard library."""

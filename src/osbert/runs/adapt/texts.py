@@ -27,7 +27,7 @@ GENERAL_CHARACTERS = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class DomainTexts:
-    """Files and tables of texts. `identity`: what tells whether another command means the same texts."""
+    """Files and tables of texts. `identity`: equal for two commands that mean the same texts."""
 
     files: tuple[Path, ...]
     tables: tuple[Table, ...]
@@ -71,7 +71,7 @@ class DomainTexts:
     def written(self, path: Path, column: str, *, encoding: str = "utf-8", again: bool = False) -> list[Path]:
         """Return the files of which a corpus can be built; the texts of all tables go into `path`, unless it is there.
 
-        `column`: the one with the texts, "" where it is found by its name; the rows of `path` have them under it, or
+        `column`: the one with the texts, "" if it is detected by its name; the rows of `path` have them under it, or
         under "text". `encoding`: that of `path`, and so of all. `again`: write it even if it is there. Raises UserError
         for every unusable row.
         """

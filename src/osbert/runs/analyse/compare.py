@@ -165,7 +165,7 @@ class _Comparison:
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
 
     def _measure(self, number: int, key: str, watch: Watch) -> None:
-        """Keep the states of the drawn words and the figures of the heads; `key`: the hash of the model's weights.
+        """Keep the states of the sampled words and the figures of the heads; `key`: the hash of the model's weights.
 
         Only one model is in memory at a time.
         """

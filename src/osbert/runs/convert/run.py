@@ -45,7 +45,7 @@ class SourceModel:
 
     @property
     def description(self) -> str:
-        """Return in a line what was found."""
+        """Return the result as one line."""
         return described(self.model)
 
     @property

@@ -15,7 +15,7 @@ LAYER = re.compile(r"\blayer[._](\d+)\b")
 
 
 def described(model: ModelParts) -> str:
-    """Return in a line what was found."""
+    """Return the result as one line."""
     sizes = model.learner.backbone.architecture
     forms: dict[FolderForm, str] = {
         "osbert": "a run of osbert's",

@@ -28,7 +28,7 @@ PASSED_OVER = frozenset(
     + ("site-packages", "dist-packages", "osbert")  # read on their own; ourselves
 )
 LARGEST = 20_000_000
-"""Bytes of source that are read of one library; of a larger one, files drawn by the hash of their names."""
+"""Most bytes of source that are read from one library; of a larger one, files sampled by the hash of their names."""
 ADDED = frozenset(("add_docstr", "add_newdoc", "_add_docstr"))  # how C functions get their docstrings, in Python source
 
 _SECTIONS_DROPPED = re.compile(r"(examples?|references?|see also|doctests?|attributes|methods|usage)\s*:*\s*$", re.I)

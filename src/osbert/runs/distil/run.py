@@ -135,7 +135,7 @@ def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
 
 
 def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
-    """Return the labelled records, "train" and "dev", and those without labels, "texts"; report what was found.
+    """Return the labelled records, "train" and "dev", and those without labels, "texts"; describe them to the user.
 
     Raises UserError that lists all that is wrong with the labelled ones, labels that the teacher does not know
     included, or with the others.

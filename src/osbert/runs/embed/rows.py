@@ -37,7 +37,7 @@ class TextRows:
 
     @classmethod
     def open(cls, texts: TextFile, folder: Path) -> TextRows:
-        """Open a file; standard input goes into `folder` first. Raises UserError when no column of texts is found."""
+        """Open a file; standard input goes into `folder` first. Raises UserError if it has no column of texts."""
         file, options = texts.path, texts.options
         path = kept_input(file, folder, form=texts.form or ("txt" if file == STREAM else ""))
         reading = TableReading(
@@ -67,7 +67,7 @@ class TextRows:
         return {free.get(name, name): name for name in own}
 
     def describe(self) -> str:
-        """Return in words what was found."""
+        """Describe the file."""
         return f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
 
     def check(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a file of vectors is made of: the file's texts, and how their vectors are made."""
+"""The inputs of a file of vectors: the file with the texts, and how their vectors are computed."""
 
 from __future__ import annotations
 

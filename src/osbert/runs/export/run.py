@@ -122,7 +122,7 @@ def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record
 
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
-    """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
+    """Write the model, its tokenizer and the facts of the run into a folder. UserError if it cannot be exported."""
     _require_form(engine, run)
     learner, task = engine.learner, scored(engine.task)
     sentences = engine.sentence_model()

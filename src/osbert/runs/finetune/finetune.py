@@ -1,4 +1,4 @@
-"""Fine-tuning as a function: an encoder becomes a model of a task, or of several tasks that share it."""
+"""Fine-tuning as a function: an encoder becomes a model of a task, or of several tasks with one encoder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def finetune(
     wish: Interruption | None = None,
     **settings: Any,
 ) -> FinetuneRun:
-    """Fine-tune an encoder on a task, or on several that share it, into the run folder `out`; return the run.
+    """Fine-tune an encoder on a task, or on several together, into the run folder `out`; return the run.
 
     `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file or folder; of several tasks
     a mapping from their names, or a folder that holds those of each. `settings`: any setting of `osbert finetune`, by

@@ -26,7 +26,7 @@ LEFT_OPEN = (*LENGTH, "optimizer.learning_rate", "training.few_shot")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetunePlan:
-    """All settings of a run of one task or of several that share the encoder.
+    """All settings of a run of one task or of several with one encoder.
 
     `tasks` go into the recipe under their own names, `paths` are the names that they were given by; `opening`, of the
     encoder, and `learning_curve` do not go there.
@@ -110,8 +110,8 @@ class FinetunePlan:
 def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
     """Return the settings of a run of one task: the defaults, under the settings that are given.
 
-    Raises UserError at an unknown task or setting, where the task's columns cannot be found, and where a search would
-    overrule a setting.
+    Raises UserError for an unknown task or setting, for columns that cannot be detected, and for a setting that a
+    search varies.
     """
     path = name_of(task)
     name = path.rpartition(".")[2]
@@ -237,7 +237,7 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
 
 
 def name_of(task: str | Task) -> str:
-    """Return the name by which a task is found: of a task of osbert's its file's, else the path of its module."""
+    """Return the name that selects a task: for osbert's own the name of its file, else the path of its module."""
     if isinstance(task, str):
         return components.meant("tasks", task)
     module = type(task).__module__

@@ -1,4 +1,4 @@
-"""The tasks of a fine-tuning with their records: read and checked whole before training, and what was found in them."""
+"""The tasks of a fine-tuning with their records, which are read and checked completely before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Splits = Mapping[str, Sequence[Record]]
 def read_tasks(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch = ignore
 ) -> tuple[FinetunePlan, list[Splits]]:
-    """Return the settings of a run, its tasks fitted, with the records of each; report what was found, then warnings.
+    """Return the settings of a run, its tasks fitted, with the records of each; describe them to the user, then warn.
 
     `data`: of one task, its data; of several, a mapping from their names, or a folder that holds those of each.
 
@@ -44,7 +44,7 @@ def read_tasks(
 
 
 def data_notices(task: Task, records: Splits) -> Iterator[str]:
-    """Yield what was found in the data: the form of each file, the columns, the rows, the labels."""
+    """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
     yield from map(one_line, findings(task))
     for split, found in records.items():
         yield f"{split}: {one_line(task.describe(found))}"

@@ -70,7 +70,7 @@ class TaskRows:
     """What one task is learnt from and scored on.
 
     `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
-    that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was mended or is amiss
+    that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was corrected or wrong
     in the data, a line a record. `auxiliary`: whether every next piece is learnt, too. `whole`: whether each step is
     one pass, also where the task does not need it.
     """
@@ -172,7 +172,7 @@ class TaskRows:
         return collapsed(self.task, predictions, self.development)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return what the task learns from the development records, and how its probabilities are to be mended."""
+        """Return what the task learns from the development records, and the calibration of its probabilities."""
         task, calibration = self.task.tuned(predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
@@ -212,7 +212,7 @@ class FinetuneRows:
     """What a fine-tuning learns from and is scored on: the rows of its tasks, in the order in which they were named.
 
     Of several tasks the scores, and what is learnt from the development rows, have the task's name before them.
-    `remarks`: what was mended or is amiss in the data, a line a record. `kept`: the folder in which several runs share
+    `remarks`: what was corrected or wrong in the data, a line a record. `kept`: the folder in which several runs share
     what is worked out once; None for the run's own.
     """
 
@@ -282,7 +282,7 @@ class FinetuneRows:
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 
     def draws(self, *, epochs: int, batch: int, seed: int) -> str:
-        """Return in words how often each of several tasks is drawn, "" for one.
+        """Describe how often each of several tasks is sampled, "" for one.
 
         Raises UserError when one never is, and would learn nothing.
         """

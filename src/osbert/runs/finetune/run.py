@@ -191,7 +191,7 @@ class FinetuneTrainer:
 
     @property
     def data_map(self) -> DataMap | None:
-        """Return the map of the training rows, None where none is wanted or there are too few scores."""
+        """Return the map of the training rows, None if it is switched off or there are too few scores."""
         return self.map.read(self.epochs) if self.map else None
 
     @property

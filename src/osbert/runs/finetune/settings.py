@@ -60,7 +60,7 @@ class FinetuneSettings:
     seed: int = 0
     """Decides the new weights, the order of the rows and the dropout."""
     dropout: float = 0.1
-    """Share dropped in training, in the whole encoder and before the task's layer; it stays as in pretraining."""
+    """Dropout probability in the whole encoder and before the task's layer; by default that of pretraining."""
     recurrent: int = 0
     """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
     as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
@@ -184,4 +184,4 @@ class FinetuneOptimizer(OptimizerSettings):
     learning_rate: float = 3e-5
     """Learning rate at its peak, after the warm-up; 5e-5, 3e-5 and 2e-5 are the usual ones."""
     warmup: float = 0.1
-    """Share of the steps in which the learning rate climbs."""
+    """Fraction of the steps in which the learning rate rises."""

@@ -122,7 +122,7 @@ def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
 
 
 def write_remarks(remarks: Sequence[str], out: Path) -> None:
-    """Write what was mended or is amiss in the data into the run folder, one record a line."""
+    """Write what was corrected or wrong in the data into the run folder, one record a line."""
     if remarks:
         write_text(out / REMARKS, "\n".join(remarks) + "\n")
 

@@ -1,4 +1,4 @@
-"""What may be wrong with the data of a fine-tuning although it can be learnt from: all of it found before the work."""
+"""Warnings about the data of a fine-tuning, which is possible all the same; all are given before the work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from osbert.tasks import Record, Task
 from osbert.terminal import counted, one_line
 
 REMARKS = "remarks.txt"
-"""The list of what was mended or is amiss in the data, in a run's folder."""
+"""The file in a run's folder that lists what was corrected or wrong in the data."""
 FEW = 16
 """Training rows below which there is a warning: so many few-shot learning starts from."""
 RARE = 20
@@ -45,7 +45,7 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
 
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:
-    """Yield what was mended or is amiss, a line a record; that nothing is learnt from one is amiss."""
+    """Yield a line for each record that was corrected or is wrong; a record that cannot be learnt from is wrong."""
     for split, found in records.items():
         for record in found:
             if record.remark:
@@ -111,7 +111,7 @@ def _size(record: Record) -> int:
 
 
 def _text(record: Record) -> tuple[str, ...]:
-    """Return what two records share that have the same texts, but for case and spaces."""
+    """Return a key that is equal for records with the same texts, ignoring case and spaces."""
     return tuple(" ".join(text.split()).casefold() for text in record.texts)
 
 

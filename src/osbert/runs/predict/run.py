@@ -156,7 +156,7 @@ class _FilePrediction:
         return dict(json.loads(json.dumps(facts, default=str)))
 
     def _begun(self, facts: Mapping[str, Any]) -> int | None:
-        """Return how many rows a call before found in the file, None if there was none. Raises UserError at another."""
+        """Return the number of rows that an earlier call counted, None if there was none. UserError if it differs."""
         if self.work is None or not (begun := self.work.begun):
             return None
         self.work.refuse_other(begun["facts"], facts)

@@ -14,7 +14,7 @@ from osbert.tasks.record import OF_LABEL, Probability
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionColumns:
-    """What is said of each row."""
+    """What is written about each row."""
 
     top_k: int = 0
     """Columns with so many of the likeliest values and their probabilities, instead of the probability of each label;
@@ -39,7 +39,7 @@ class PredictionColumns:
 
     @property
     def extended(self) -> bool:
-        """Return whether more is wanted than what is said of a row by default."""
+        """Return whether anything beyond the default is written about a row."""
         return bool(self.top_k or self.probabilities or self.abstain)
 
     def decided(self, prediction: Prediction) -> tuple[Prediction, int]:
@@ -78,10 +78,10 @@ class PredictionColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions(PredictionColumns):
-    """What is said of each row, and in which form rows come and go."""
+    """What is written about each row, and the forms in which rows are read and written."""
 
     form: str = ""
-    """What standard input holds: csv, tsv, jsonl, json, txt or parquet; found by looking when left open."""
+    """What standard input holds: csv, tsv, jsonl, json, txt or parquet; detected if not given."""
     out_form: str = ""
     """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
     spreadsheet_safe: bool = False
@@ -90,7 +90,7 @@ class PredictionOptions(PredictionColumns):
 
     @property
     def columns(self) -> PredictionColumns:
-        """Return what is said of each row."""
+        """Return what is written about each row."""
         return PredictionColumns(top_k=self.top_k, probabilities=self.probabilities, abstain=self.abstain)
 
 

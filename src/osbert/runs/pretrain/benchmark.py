@@ -23,7 +23,7 @@ RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
 VOCABULARY = 30_522
 """Pieces of the made-up corpus, as many as published BERT has."""
 LOADING = 0.15
-"""Share of the time in which the loader runs by itself."""
+"""Fraction of the time in which the loader runs alone."""
 
 
 def measure_speed(

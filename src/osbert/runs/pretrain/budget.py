@@ -24,9 +24,9 @@ from osbert.training.probe import Speed
 from osbert.training.run_folder import RunFolder
 
 SHARE, LEAST, MOST = 0.05, 1.0, 20.0
-"""The test takes such a share of the time, but not less nor more than so many seconds."""
+"""The speed test takes this fraction of the time, within bounds in seconds."""
 MARGIN = 0.03
-"""Share of the time that is left free, because no two minutes of a machine are the same."""
+"""Fraction of the time that is kept in reserve, because the speed of a machine varies."""
 EVALUATING, SAVING = 0.05, 0.05
 """Most of the time that looks at the held-out batches may take, and checkpoints."""
 LOOKS = 10

@@ -34,7 +34,7 @@ SIZES: dict[str, Shapes] = {
 MEASURED: dict[str, Shapes] = {"cpu": ((2, 128), (4, 256), (4, 512)), "cuda": ((4, 256), (12, 768), (24, 1024))}
 """Those that are trained for some seconds."""
 USABLE, BEGINNING = 0.9, 10.0
-"""Share of the time that goes into steps, after so many seconds of beginning."""
+"""Fraction of the time that goes into steps, after so many seconds of start-up."""
 BYTES = 16
 """Bytes of memory a parameter: itself, its gradient and two moments, 4 each."""
 ACTIVATION = 5.0

@@ -286,7 +286,7 @@ class PretrainingRun:
         return found
 
     def _stop_wished(self) -> bool:
-        """Return whether any process has been asked to stop, so that all stop after the same step."""
+        """Return whether any process has received a signal to stop, so that all stop after the same step."""
         wishes = [number for number in self.group.gathered(self.wish.signal, "wishes to stop") if number is not None]
         if wishes:
             self.wish.signal = wishes[0]

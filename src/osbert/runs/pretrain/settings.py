@@ -128,7 +128,7 @@ class PretrainPlan:
         return kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
-        """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
+        """Return what identifies the inputs, and what a report shows of them. Folders are left out: data may move."""
         content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
         return {
             "osbert": __version__,

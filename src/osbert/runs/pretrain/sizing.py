@@ -33,7 +33,7 @@ at a width of 768 or more; narrower models reach less, in proportion."""
 OURS = "# `osbert plan` may write this file anew as long as nobody has changed it ({})."
 """The first line of a recipe, with a hash of what follows."""
 LOADING = 0.1
-"""Share of the test's time in which the loader runs by itself."""
+"""Fraction of the test's time in which the loader runs alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
 
 
 def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
-    """Return the device to plan for, and whether this machine lacks it; `wanted` is what training.device says.
+    """Return the device to plan for, and whether this machine lacks it; `wanted` is the setting training.device.
 
     Raises UserError when --gpu and training.device differ.
     """
@@ -135,7 +135,7 @@ def to_measure(sizes: Sequence[Size], kind: str) -> list[Size]:
 
 
 def assumed(sizes: Sequence[Size]) -> list[SizeSample]:
-    """Return samples of a GPU that is not here: a share of its published peak, and activations in bf16."""
+    """Return samples of a GPU that is not here: a fraction of its published peak, and activations in bf16."""
     return [
         SizeSample(
             size=size,

@@ -1,4 +1,4 @@
-"""The speed test that `bench`, `plan` and `pretrain --minutes` share: a plan's own learner and loader, some seconds."""
+"""The speed test of `bench`, `plan` and `pretrain --minutes`: a plan's own learner and loader, for some seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDLESS = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps of one sequence length, and the share that they are of a run."""
+    """Steps of one sequence length, and their fraction of a run."""
 
     length: int
     share: float

@@ -47,7 +47,7 @@ class TableEncoders(Protocol):
         ...
 
     def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
-        """Return how they are fine-tuned, where nothing else is said."""
+        """Return the default settings of fine-tuning for these encoders."""
         ...
 
 

@@ -21,7 +21,7 @@ from osbert.training.tracking import HELD_OUT, NAME, read_lines
 
 REPORT = "report.html"
 OFF = 0.05
-"""Share of the minutes by which a run may miss them before it is named."""
+"""Largest relative deviation from the minutes before the report names a run."""
 PROTOCOL_SAID = (
     "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
     "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "

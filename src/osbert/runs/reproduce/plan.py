@@ -47,7 +47,7 @@ class TablePlan:
 
     @property
     def finetuning_words(self) -> tuple[str, ...]:
-        """Return the settings of fine-tuning that all runs share."""
+        """Return the settings of fine-tuning that are common to all runs."""
         return words({**self.encoders.finetuning(self.table), **self.finetuning})
 
     def run(self, *, watch: Watch = ignore) -> None:

@@ -19,9 +19,9 @@ class TableScale:
     seeds: int = 3
     """Runs of each row, with seeds 0, 1, 2, ..."""
     rows: int = 4000
-    """Most training rows of a data set, drawn at random; 0 for all. Data of your own (classify=FOLDER) keep all."""
+    """Most training rows of a data set, sampled at random; 0 for all. Data of your own (classify=FOLDER) keep all."""
     dev_rows: int = 0
-    """Most development rows, as drawn; 0 for all, without which figures are hardly to be compared."""
+    """Most development rows, sampled alike; 0 for all. Figures on fewer rows have wide intervals."""
     jobs: int = 1
     """Runs at a time; the processor's cores are shared out among them."""
     recipes: str = ""

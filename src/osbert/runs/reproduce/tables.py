@@ -68,7 +68,7 @@ class PaperTable:
     perplexity: str = ""
     """The column with the perplexity of masked pieces on held-out text, where there is one."""
     finetuning: Mapping[str, Any] = field(default_factory=lambda: {"epochs": 3, "learning_rate": 3e-5, "length": 128})
-    """How a model that is given is fine-tuned, where nothing else is said."""
+    """The default settings of fine-tuning for a model that is given."""
     ensemble: str = ""
     """The row in which all seeds' runs answer together, where there is one."""
     title: str = ""

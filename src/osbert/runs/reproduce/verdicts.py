@@ -17,7 +17,7 @@ TOO_FEW = f"Fewer than {FEWEST} seeds give no intervals, so nothing is said of w
 
 @dataclass(frozen=True, kw_only=True)
 class RowComparison:
-    """Two rows in one column: the `differences`, `above` less `below`, of runs that share a seed and a turn."""
+    """Two rows in one column: the `differences`, `above` less `below`, of runs with the same seed."""
 
     above: str
     below: str
@@ -75,7 +75,7 @@ def apart(found: Sequence[RowComparison]) -> list[RowComparison]:
 
 
 def counted(found: Sequence[RowComparison]) -> str:
-    """Return how many differences exclude 0, and how many would by chance; or why nothing can be said."""
+    """Return how many differences exclude 0, and how many would by chance; or why that is unknown."""
     if not found or found[0].summary.count < FEWEST:
         return TOO_FEW
     chance = (1 - CONFIDENCE) * len(found)

@@ -30,7 +30,7 @@ WRONG = "GLUE cannot be run so"
 
 @dataclass(frozen=True, kw_only=True)
 class GlueData:
-    """A set whose data are there. `alone`: a development file is all there is, and a share of it is held out."""
+    """A set whose data are there. `alone`: there is only a development file, part of which is held out."""
 
     glue: GlueSet
     data: Path

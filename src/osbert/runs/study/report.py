@@ -140,7 +140,7 @@ def _runs(results: Sequence[TrialResult], shown: Sequence[str], best: TrialResul
 
 
 def remark(result: TrialResult) -> str:
-    """Return what is to be said of a run, "" for nothing."""
+    """Return the remark on a run, "" for none."""
     if not result.best:
         return "its losses became infinite"
     parts = [f"stands in for {result.trial.replaces}"] if result.trial.replaces else []

@@ -126,7 +126,7 @@ class Candidates(Protocol):
     """What a comparison tries."""
 
     def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
-        """Yield one after the other; `tried` grows by each before the next one is asked for."""
+        """Yield one after the other; each is in `tried` before the next one is chosen."""
         ...
 
 

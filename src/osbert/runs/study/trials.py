@@ -205,7 +205,7 @@ def rank(results: Sequence[TrialResult], criterion: str) -> float:
 
 
 def adopt(trial: Path, folder: RunFolder, settings: recipe.Table) -> None:
-    """Copy the files of a finished trial, apart from what tells of the run, and write the recipe, `settings`.
+    """Copy the files of a finished trial, apart from those that describe the run, and write the recipe, `settings`.
 
     Without a config.json a folder is no model to any reader. So that file goes first and comes last: a kill in between
     leaves nothing that could be taken for a model, and a run that is not finished.

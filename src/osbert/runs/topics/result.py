@@ -1,4 +1,4 @@
-"""What topics were found: their sizes, words and texts, as results, tables and lines."""
+"""The topics of a file: their sizes, words and texts, as results, tables and lines."""
 
 from __future__ import annotations
 

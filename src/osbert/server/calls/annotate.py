@@ -71,7 +71,7 @@ class AnnotateCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the records with what is said of them."""
+        """Return the records with their predictions."""
         table, rows = _read(values)
         task = model.engine.fine_tuned
         inputs = Inputs.of(table, lambda row: None, "", lines=True)

@@ -37,7 +37,7 @@ class AttentionAnswer(Reply, title="AttentionMaps"):
 
 
 class AttentionItem(Item):
-    """A text whose weights are wanted, which is read by itself: it takes as long as many that are only predicted."""
+    """A request for attention weights; it is processed alone, since it takes as long as many predictions."""
 
     __slots__ = ()
 

@@ -67,7 +67,7 @@ class Call:
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return what the model `said` of the items as the answer's fields."""
+        """Return the model's results for the items (`said`) as the fields of the answer."""
         raise NotImplementedError
 
     def answer(

@@ -63,7 +63,7 @@ class WeighedScore(BaseModel, title="Explanation"):
 
 
 class ExplainAnswer(Reply, title="Explanations"):
-    """What /v1/explain answers: of each text, of each thing that is said of it, the words."""
+    """The answer of /v1/explain: for each prediction of each text, the weights of its words."""
 
     __qualname__ = "Explanations"
 
@@ -101,7 +101,7 @@ class ExplainCall(Call):
         return [ExplainItem(*item) for item in read]
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return how words are weighed, and of which label."""
+        """Return the method, and the label to explain."""
         names = ("method", "baseline", "points", "check")
         return values["label"], AttributionOptions(**{name: values[name] for name in names}, tolerance=ROUGH)
 

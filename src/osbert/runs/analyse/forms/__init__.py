@@ -1,1 +1,1 @@
-"""Forms of data that analyses read: one file each, found by its name."""
+"""Forms of data that analyses read, one in each file, which gives it its name."""

@@ -1,4 +1,4 @@
-"""The contract of a form of data: which files are of it, the sample that is drawn of them, and its sentences."""
+"""The contract of a form of data: which files have it, how they are sampled, and their sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""brat's standoff: the entities found in the one text of the input."""
+"""brat's standoff: the entities predicted in the one text of the input."""
 
 from __future__ import annotations
 
