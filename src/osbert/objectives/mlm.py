@@ -117,7 +117,12 @@ class MaskedLanguage(Objective):
         return quotas(examples.lengths, rate=self.rate, limit=self.limit)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield why the first bias cannot be set, where the head has none."""
+        """Yield why pieces cannot be predicted, and why the first bias cannot be set, where the head has none."""
+        if architecture.separate_directions:
+            yield (
+                f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
+                f'{architecture.family} keep apart. Set objectives = ["both_ways"].'
+            )
         if self.unigram_start and not architecture.piece_transform:
             yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
 

@@ -146,8 +146,8 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
 def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> dict[str, Any]:
     """Return the settings with what follows from the model, and say which objective was chosen and why."""
     settings = dict(request.settings)
-    if origin.architecture.causal:
-        settings = {"objectives": ["left_to_right"], **settings}
+    if own := origin.architecture.language_objective:
+        settings = {"objectives": [own], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
         twice = "same_text" in chosen.objectives
