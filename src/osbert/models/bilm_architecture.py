@@ -29,7 +29,7 @@ class BilmArchitecture(Sizes):
     cells: int = 4096
     """Memory cells of an LSTM layer in one direction, which are projected to half of the width."""
     clip: float = 3.0
-    """Largest absolute value of a memory cell and of a projected state; 0 for no limit, which is faster."""
+    """Largest absolute value of a memory cell and of a projected state; 0 for no limit."""
     spelling: int = 50
     """Bytes of a word that are read, the marks of its start and its end included; the others are cut off."""
     characters: int = 16

@@ -74,6 +74,13 @@ class Sizes:
         """Return whether no state depends on a later token."""
         return self.direction == "left_to_right"
 
+    @property
+    def language_objective(self) -> str | None:
+        """Return the objective that predicts pieces where they cannot be masked ones, else None."""
+        if self.separate_directions:
+            return "both_ways"
+        return "left_to_right" if self.causal else None
+
     def is_local(self, layer: int) -> bool:
         """Return whether a block, counted from 0, is local: its tokens see `window` positions to either side."""
         return False

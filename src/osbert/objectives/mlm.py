@@ -125,7 +125,12 @@ class MaskedLanguage(Objective):
         return quotas(examples.lengths, rate=self.rate, limit=self.limit)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield a message if unigram_start is set and the head has no bias."""
+        """Yield a message if the states cannot predict masked pieces, or unigram_start is set without a bias."""
+        if architecture.separate_directions:
+            yield (
+                f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
+                f'{architecture.family} keep apart. Set objectives = ["both_ways"].'
+            )
         if self.unigram_start and not architecture.piece_transform:
             yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from osbert.errors import UserError
 from osbert.models.contract import Backbone, Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -18,7 +19,8 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
     optimiser after this: the weights are new tensors.
     """
-    _change_rows(learner, lambda rows: _with_means(rows, spellings))
+    if spellings:
+        _change_rows(learner, lambda rows: _with_means(rows, spellings))
 
 
 @torch.no_grad()
@@ -53,7 +55,11 @@ def _change_rows(learner: Learner, changed: Callable[[Tensor], Tensor]) -> None:
 
 def _pieces(backbone: Backbone) -> nn.Embedding:
     if backbone.embedding is None:
-        raise ValueError(f"the family {backbone.architecture.family} has no piece embeddings to add to")
+        raise UserError(
+            f"A model of the family {backbone.architecture.family} gets no more pieces: it has no embeddings of them. "
+            "Train it with a tokenizer that has special pieces around texts, such as one of words.",
+            code="unsupported-model",
+        )
     return backbone.embedding
 
 

@@ -152,8 +152,8 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
             "to write. Name that of its pretraining: --objectives spans (T5), denoise (BART), fragment (MASS).",
             code="missing-option",
         )
-    if origin.architecture.causal:
-        settings = {"objectives": ["left_to_right"], **settings}
+    if own := origin.architecture.language_objective:
+        settings = {"objectives": [own], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
         twice = "same_text" in chosen.objectives

@@ -100,9 +100,9 @@ class Origin:
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
     def objectives(self) -> dict[str, list[str]]:
-        """Return the objectives in place of those of its `recipe`: an encoder that looks left has no masked pieces."""
-        left = self.architecture.causal and self.recipe() == FURTHER
-        return {"objectives": ["left_to_right"]} if left else {}
+        """Return the objectives in place of those of its `recipe`, for an encoder that has no masked pieces."""
+        own = self.architecture.language_objective
+        return {"objectives": [own]} if own and self.recipe() == FURTHER else {}
 
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
         """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
