@@ -15,6 +15,7 @@ from osbert.data.written import started
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
+from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -33,6 +34,9 @@ class PieceWriter(Protocol):
     @property
     def learner(self) -> Learner:
         """Return torch's model."""
+
+    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
+        """Return what writes with the scores of a head, None where the model cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +63,14 @@ class TextWriter:
         if task is not None and task.form == "text":
             own = engine.learner.heads[task.name]
             assert isinstance(own, MaskedLanguageHead)
-            writer = PromptWriter.of(engine.learner, own, engine.tokenizer, options)
+            writer = PromptWriter.of(engine.learner, engine.decoder(own), own, engine.tokenizer, options)
             assert writer is not None  # else the task would have refused the model
             prompt = _sources(task.writing_by(options), engine.packer)
             return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
         head = engine.pieces
-        writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
+        writer = None
+        if head is not None:
+            writer = PromptWriter.of(engine.learner, engine.decoder(head), head, engine.tokenizer, options)
         if head is None or writer is None:
             _ = engine.learner  # of an export: its own words
             raise UserError(

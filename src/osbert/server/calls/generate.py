@@ -17,7 +17,7 @@ from osbert.server.schemas import Refusal, Reply, Request
 if TYPE_CHECKING:
     from osbert.inference.generate import TextWriter
 
-OPTIONS = tuple(one.name for one in fields(GivenOptions))
+OPTIONS = tuple(one.name for one in fields(GivenOptions) if one.name != "precision")  # which is none of a request
 
 
 class GenerateRequest(Request, title="Generate"):
