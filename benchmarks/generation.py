@@ -1,12 +1,13 @@
 """Pieces written a second, beside transformers' generate, on GPT-2-shaped and T5-shaped models with random weights.
 
-    OMP_WAIT_POLICY=PASSIVE python benchmarks/generation.py [--shape gpt2] [--layers 12] [--width 768] [--vocabulary 50257]
-        [--prompt 64] [--most 64] [--rows 1,32] [--beams 1,4] [--precision fp32] [--repeats 3] [--threads 1]
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/generation.py [--shape gpt2] [--layers 12] [--width 768]
+        [--vocabulary 50257] [--prompt 64] [--most 64] [--rows 1,32] [--beams 1,4] [--precision fp32] [--repeats 3]
+        [--threads 1]
 
 Both write the same number of pieces after the same prompts, in turns; that they write the same ones is counted, too. No
 text ends before: no piece is its end. The first turn is not counted: in it osbert lays its weights out. Prints the
-median of the ratios and their range, by the time of the clock, and by the processor time of the process, which is fairer
-on a machine that others use.
+median of the ratios and their range, by the time of the clock, and by the processor time of the process, which is
+fairer on a machine that others use.
 """
 
 from __future__ import annotations

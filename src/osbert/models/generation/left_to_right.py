@@ -93,6 +93,10 @@ class LeftToRightDecoder:
         """Read the prompts, a row each, in their order, and return the scores (rows, V) of each one's next piece."""
         return self.read(prompts, most=most)
 
+    def autocast(self) -> torch.autocast:
+        """Return the context in which prompts are read with products in the precision of the steps."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16)
+
     def step(self, pieces: Tensor) -> Tensor:
         """Read one more piece of each row, (rows,), and return the scores (rows, V) of the next."""
         return self.advance(pieces[:, None])
@@ -113,13 +117,14 @@ class LeftToRightDecoder:
         layouts = list(backbone.layouts(backbone.layout(batch)))
         self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
         hidden = backbone.embeddings(batch)
-        for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
-            query, key, value = block.attention.project(block.attended(hidden), layout)
-            self.cache.fill(layer, key.to(self.precision), value.to(self.precision), places)
-            hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
+        with self.autocast():
+            for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
+                query, key, value = block.attention.project(block.attended(hidden), layout)
+                self.cache.fill(layer, key.to(self.precision), value.to(self.precision), places)
+                hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)
-        return self.head.scores(backbone.top(hidden, batch)[last])
+        return self._scores(backbone.top(hidden, batch)[last])
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read Q more tokens of each row, (rows, Q), and return the scores (rows, V) at the last one.
@@ -141,7 +146,7 @@ class LeftToRightDecoder:
             across = partial(self._across, layer)
             hidden = block(hidden, attend, shape=(rows, count), turns=turns[layer], across=across)
         cache.advance()
-        return weights.pieces(self.head.transformed(backbone.top(hidden, batch)[count - 1 :: count]))
+        return self._scores(backbone.top(hidden, batch)[count - 1 :: count])
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
         """Go on with these rows alone; `related`: each is of the prompt of the row whose place it takes."""
@@ -151,6 +156,10 @@ class LeftToRightDecoder:
     def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Return a layer's output (N, D) from its input and what attention gives of it, both (N, D)."""
         return block.finished(hidden, mixed)
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores (rows, V) of states (rows, D)."""
+        return self.weights.pieces(self.head.transformed(hidden))
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
         """Return what cross-attention mixes for queries (rows, Q, H, K); only a decoder with a source has it."""

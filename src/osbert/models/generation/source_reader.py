@@ -40,7 +40,8 @@ class SourceDecoder(LeftToRightDecoder):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
         sources = [replace(one.source, record=row, targets={}) for row, one in enumerate(prompts) if one.source]
         batch = collate(sources).to(self.device)
-        hidden = self.encoder(batch).hidden
+        with self.autocast():
+            hidden = self.encoder(batch).hidden
         rows = batch.records.to(self.device)
         counts = torch.tensor(batch.lengths, device=self.device)
         room = batch.lengths[0]

@@ -1,8 +1,8 @@
 """The blocks of a Transformer as a step of generation computes them: few rows, no gradients, weights made ready once.
 
-A step reads one piece of each row, so that its time goes to reading the weights, and to the calls around small products.
-So each block's parts are looked up once, and after some steps its matrices are laid out anew for oneDNN where that is
-faster: a product of few rows then takes half the time. `Block` is the definition; tests hold both equal.
+A step reads one piece of each row, so that its time goes to reading the weights, and to the calls around small
+products. So each block's parts are looked up once, and after some steps its matrices are laid out anew for oneDNN where
+that is faster: a product of few rows then takes about half the time. `Block` is the definition; tests hold both equal.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class StepBlock:
         *,
         shape: tuple[int, int],
         turns: Tensor | None,
-        across: AcrossAttend | None,
+        across: AcrossAttend,
     ) -> Tensor:
         """Return the states (M, D) that the block gives; `shape`: the rows, and the new tokens of each."""
         attention = self.attention
@@ -122,7 +122,7 @@ class StepBlock:
         mixed = attend(*(part.unflatten(0, shape) for part in parts))
         hidden = hidden + self.attention_adapter(attention.outward(mixed.flatten(2).flatten(0, 1)))
         hidden = hidden if self.before else self.attention_norm(hidden)
-        if self.cross is not None and self.cross.query is not None and across is not None:
+        if self.cross is not None and self.cross.query is not None:
             query = self.cross.query(self.cross_norm(hidden) if self.before else hidden)
             mixed = across(query.unflatten(-1, (self.cross.heads, -1)).unflatten(0, shape))
             hidden = hidden + self.cross.outward(mixed.flatten(2).flatten(0, 1))
