@@ -116,7 +116,7 @@ def test_steps_in_bf16_are_those_in_fp32_but_for_rounding(kind: str, monkeypatch
         assert near.dtype == torch.bfloat16
         assert (wanted - near).abs().mean() < 0.03 * wanted.abs().mean() + 0.01
         found = [(decoder.step(wanted.argmax(dim=-1)), decoder) for _, decoder in found]
-    assert rounded.cache.keys[0].dtype == torch.bfloat16 and {*plain.ready} == {torch.float32, torch.bfloat16}
+    assert {*plain.ready} == {torch.float32, torch.bfloat16}
 
 
 @torch.inference_mode()

@@ -34,6 +34,7 @@ class KeyValueCache:
         `added` (rows or 1, H or 1, Q, used + Q): to the scaled scores, -inf where a key is not seen; None for nothing.
         """
         keys, values = self.keys[layer], self.values[layer]
+        query, key, value = query.to(keys.dtype), key.to(keys.dtype), value.to(keys.dtype)
         end = self.used + query.shape[1]
         if self.even:
             keys[:, self.used : end], values[:, self.used : end] = key, value

@@ -93,6 +93,11 @@ class LeftToRightDecoder:
         """Read the prompts, a row each, in their order, and return the scores (rows, V) of each one's next piece."""
         return self.read(prompts, most=most)
 
+    @property
+    def kept(self) -> torch.dtype:
+        """Return the precision of keys and values: fused attention of one query is slower in bf16 on CPUs."""
+        return torch.float32 if self.device.type == "cpu" else self.precision
+
     def autocast(self) -> torch.autocast:
         """Return the context in which prompts are read with products in the precision of the steps."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16)
@@ -120,7 +125,7 @@ class LeftToRightDecoder:
         with self.autocast():
             for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
                 query, key, value = block.attention.project(block.attended(hidden), layout)
-                self.cache.fill(layer, key.to(self.precision), value.to(self.precision), places)
+                self.cache.fill(layer, key.to(self.kept), value.to(self.kept), places)
                 hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)

@@ -50,7 +50,7 @@ class SourceDecoder(LeftToRightDecoder):
         for block in self.backbone.depth:
             assert isinstance(block, DecoderBlock)
             key, value = (
-                rectangle(part.to(self.precision), places, len(rows), room).transpose(1, 2)
+                rectangle(part.to(self.kept), places, len(rows), room).transpose(1, 2)
                 for part in block.cross.keys(hidden)
             )
             self.keys.append((key, value))  # (rows, H, S, K) each
@@ -70,10 +70,11 @@ class SourceDecoder(LeftToRightDecoder):
         assert isinstance(block, DecoderBlock)
         hidden = block.joined(hidden, mixed)
         query = block.cross.queries(block.asking(hidden)).unflatten(0, (len(self.seen), -1))
-        found = self._across(layer, query.to(self.precision)).to(hidden.dtype)
+        found = self._across(layer, query)
         return block.completed(block.informed(hidden, block.cross.outward(found.flatten(2).flatten(0, 1))))
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
         key, value = self.keys[layer]
-        mixed = functional.scaled_dot_product_attention(query.transpose(1, 2), key, value, attn_mask=self.seen)
+        query = query.to(key.dtype).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=self.seen)
         return mixed.transpose(1, 2)
