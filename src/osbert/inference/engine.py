@@ -100,12 +100,6 @@ class Engine(PieceModel):
             return True
         return self.pieces is not None and self.decoder(self.pieces) is not None
 
-    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
-        """Return what writes with the scores of a head, one for all calls; None where the model does not write."""
-        if head not in self._decoders:
-            self._decoders[head] = self.learner.backbone.decoder(head)
-        return self._decoders[head]
-
     @overload
     def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
 

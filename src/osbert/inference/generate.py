@@ -110,6 +110,12 @@ class TextWriter:
         [prompt] = self.prompts([texts])
         return self.writer.stream(prompt)
 
+    def lack(self, prompt: Example) -> str:
+        """Return why nothing can be written for a prompt, in a sentence; "" where something can."""
+        if not self.goes_on and (prompt.source or prompt).special.all():
+            return "There is nothing in it to read."
+        return "" if len(prompt) else "It is empty, and no piece of the model begins a text."
+
     def prompts(self, samples: Sequence[Sequence[str]]) -> list[Example]:
         """Return the sequences of samples. Raises UserError that names every sample that cannot be read."""
         problems = Problems(heading="Nothing can be written for these texts")
@@ -120,11 +126,8 @@ class TextWriter:
             except UserError as error:
                 problems.add(f"texts[{place}]: {error}", code=error.code)
                 continue
-            read = prompt.source or prompt
-            if not self.goes_on and read.special.all():
-                problems.add(f"texts[{place}]: there is nothing in it to read.", code="empty-text")
-            elif not len(prompt):
-                problems.add(f"texts[{place}] is empty, and no piece of the model begins a text.", code="empty-text")
+            if lack := self.lack(prompt):
+                problems.add(f"texts[{place}]: {lack}", code="empty-text")
             prompts.append(prompt)
         problems.stop_if_any()
         return prompts

@@ -172,5 +172,6 @@ class StepWeights:
         """Count a step of so many rows; lay the weights out once there were so many that it pays."""
         self.steps += 1
         if self.steps == WORTHWHILE:
-            for part in (*dict.fromkeys(self.blocks), self.pieces):
-                part.lay_out(rows)
+            for block in dict.fromkeys(self.blocks):
+                block.lay_out(rows)
+            self.pieces.lay_out(rows)
