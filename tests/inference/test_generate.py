@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import osbert
+import osbert.runs.generate as runs_generate
 from osbert.commands.generate import generate
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.runs.generate import GenerationProgress
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -113,7 +115,11 @@ def test_the_command_prints_texts_and_what_is_not_read(
 
 
 def test_a_file_is_gone_on_with_row_by_row(
-    folder: Path, model: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    model: Engine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = ["the good", "a fine film", "the film " * 20, "bad"]
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"{text},{place}\n" for place, text in enumerate(texts)))
@@ -128,6 +134,25 @@ def test_a_file_is_gone_on_with_row_by_row(
     writing = GivenOptions(most=8, sample=True, seed=3)
     generate(folder, file=tmp_path / "in.csv", out=tmp_path / "out.csv", options=writing)
     assert "4 rows" in capsys.readouterr().out
+    stopped_at: list[int] = []
+
+    def stop(event: object) -> None:
+        if isinstance(event, GenerationProgress):
+            stopped_at.append(event.done)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs_generate, "WINDOW", 2)
+    again = {"out": tmp_path / "again.jsonl", **options}
+    with pytest.raises(KeyboardInterrupt):
+        osbert.generate(folder, tmp_path / "in.csv", watch=stop, **again)
+    assert stopped_at == [2] and (tmp_path / "again.jsonl.unfinished").is_dir()
+    with refusal("begun-with-other-settings", "most"):
+        osbert.generate(folder, tmp_path / "in.csv", **{**again, "most": 7})
+    events: list[object] = []
+    assert osbert.generate(folder, tmp_path / "in.csv", watch=events.append, **again) == tally
+    assert [one.done for one in events if isinstance(one, GenerationProgress)] == [4]
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert not (tmp_path / "again.jsonl.unfinished").exists()
     for wrong in ({}, {"file": tmp_path / "in.csv"}, {"out": tmp_path / "x.csv"}):
         with refusal("missing-option"):
             generate(folder, **wrong)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: 
     """Return what a model writes after each prompt for a task of the form text, in the order given."""
     head = learner.heads[task.name]
     assert isinstance(head, MaskedLanguageHead)
-    writer = PromptWriter.of(learner, head, tokenizer, task.writing)
+    writer = PromptWriter.of(learner, learner.backbone.decoder(head), head, tokenizer, task.writing)
     assert writer is not None  # else the task would have refused the model
     return writer.written(prompts)
 
@@ -50,12 +50,20 @@ class PromptWriter:
 
     @classmethod
     def of(
-        cls, learner: Learner, head: MaskedLanguageHead, tokenizer: AnyTokenizer, options: GenerationOptions
+        cls,
+        learner: Learner,
+        decoder: CachedDecoder | None,
+        head: MaskedLanguageHead,
+        tokenizer: AnyTokenizer,
+        options: GenerationOptions,
     ) -> PromptWriter | None:
-        """Return what writes with the scores of a head and possible options, None where the model cannot."""
-        decoder = learner.backbone.decoder(head)
+        """Return what writes with the scores of a head and possible options, None where the model cannot.
+
+        `decoder`: the backbone's for that head, of which it takes a fresh one.
+        """
         if decoder is None:
             return None
+        decoder = decoder.fresh(options.precision)
         options = options.fitting(learner.backbone.architecture.length)
         return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
 

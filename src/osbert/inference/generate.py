@@ -15,6 +15,7 @@ from osbert.data.written import started
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
+from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -33,6 +34,9 @@ class PieceWriter(Protocol):
     @property
     def learner(self) -> Learner:
         """Return torch's model."""
+
+    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
+        """Return what writes with the scores of a head, None where the model cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +63,14 @@ class TextWriter:
         if task is not None and task.form == "text":
             own = engine.learner.heads[task.name]
             assert isinstance(own, MaskedLanguageHead)
-            writer = PromptWriter.of(engine.learner, own, engine.tokenizer, options)
+            writer = PromptWriter.of(engine.learner, engine.decoder(own), own, engine.tokenizer, options)
             assert writer is not None  # else the task would have refused the model
             prompt = _sources(task.writing_by(options), engine.packer)
             return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
         head = engine.pieces
-        writer = None if head is None else PromptWriter.of(engine.learner, head, engine.tokenizer, options)
+        writer = None
+        if head is not None:
+            writer = PromptWriter.of(engine.learner, engine.decoder(head), head, engine.tokenizer, options)
         if head is None or writer is None:
             _ = engine.learner  # of an export: its own words
             raise UserError(
@@ -104,6 +110,12 @@ class TextWriter:
         [prompt] = self.prompts([texts])
         return self.writer.stream(prompt)
 
+    def lack(self, prompt: Example) -> str:
+        """Return why nothing can be written for a prompt, in a sentence; "" where something can."""
+        if not self.goes_on and (prompt.source or prompt).special.all():
+            return "There is nothing in it to read."
+        return "" if len(prompt) else "It is empty, and no piece of the model begins a text."
+
     def prompts(self, samples: Sequence[Sequence[str]]) -> list[Example]:
         """Return the sequences of samples. Raises UserError that names every sample that cannot be read."""
         problems = Problems(heading="Nothing can be written for these texts")
@@ -114,11 +126,8 @@ class TextWriter:
             except UserError as error:
                 problems.add(f"texts[{place}]: {error}", code=error.code)
                 continue
-            read = prompt.source or prompt
-            if not self.goes_on and read.special.all():
-                problems.add(f"texts[{place}]: there is nothing in it to read.", code="empty-text")
-            elif not len(prompt):
-                problems.add(f"texts[{place}] is empty, and no piece of the model begins a text.", code="empty-text")
+            if lack := self.lack(prompt):
+                problems.add(f"texts[{place}]: {lack}", code="empty-text")
             prompts.append(prompt)
         problems.stop_if_any()
         return prompts

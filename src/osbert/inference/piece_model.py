@@ -17,6 +17,7 @@ from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
+from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -37,11 +38,18 @@ class PieceModel:
     task: Task | None
     pieces: MaskedLanguageHead | None
     masks: MaskedLanguageHead | None
+    _decoders: dict[MaskedLanguageHead, CachedDecoder | None]
 
     @property
     def learner(self) -> Learner:
         """Return torch's model."""
         raise NotImplementedError
+
+    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
+        """Return what writes with the scores of a head, one for all calls; None where the model does not write."""
+        if head not in self._decoders:
+            self._decoders[head] = self.learner.backbone.decoder(head)
+        return self._decoders[head]
 
     def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
         """Return the `top` likeliest pieces for each [MASK] in a text, the likeliest first, with their probabilities.

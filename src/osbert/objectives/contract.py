@@ -156,6 +156,17 @@ class WritingObjective(Objective):
     answers: ClassVar[Answers] = "pieces"
     alone: ClassVar[bool] = True
 
+    @property
+    def asked(self) -> str:
+        """Return the setting that decides how much is written, with its value; "" where none does."""
+        return ""
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield how much is to be written for what is read."""
+        written = sum(len(example.targets[self.name].labels) for example in examples)
+        read = sum(len(example.source or ()) for example in examples)
+        yield "tokens to write for each that is read", f"{written / max(read, 1):.1%}", self.asked
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if the model has no decoder."""
         if not architecture.has_decoder:

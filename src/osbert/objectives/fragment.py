@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -87,7 +86,7 @@ class Fragment(WritingObjective):
             targets={self.name: Target(labels=example.ids[written].astype(np.int64), index=np.arange(end - begin))},
         )
 
-    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the share of the texts that is to be written."""
-        written, read = sum(map(len, examples)), sum(len(example.source or ()) for example in examples)
-        yield "tokens to write for each that is read", f"{written / max(read, 1):.1%}", f"share {self.share:.0%}"
+    @property
+    def asked(self) -> str:
+        """Return the share and its value."""
+        return f"share {self.share:.0%}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -86,14 +86,10 @@ class Spans(WritingObjective):
         read = _sequence(source, len(form.before), len(form.after), example)
         return written(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
 
-    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the share of the texts' tokens that was cut out."""
-        lost = read = 0
-        for example in examples:
-            noise = example.targets[self.name].labels
-            lost += len(noise)
-            read += len(example.source or ())
-        yield "tokens to write for each that is read", f"{lost / max(read, 1):.1%}", f"rate {self.rate:.0%}"
+    @property
+    def asked(self) -> str:
+        """Return the rate and its value."""
+        return f"rate {self.rate:.0%}"
 
 
 @functools.lru_cache(maxsize=8)  # asked for by every example, and a search through the whole vocabulary

@@ -1,28 +1,37 @@
-"""What a model writes for every text of a file: some rows at a time, into a file that is whole or not there."""
+"""What a model writes for every text of a file, a window of rows at a time; a stopped call is gone on with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from osbert.errors import UserError
+from osbert.files import is_stream, replace_file
 from osbert.inference.engine import load
 from osbert.inference.generate import TextWriter
+from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claim
 from osbert.models.generation.settings import GivenOptions
 from osbert.models.generation.written import Generation
+from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.row_file import require_row_file, row_file
+from osbert.runs.predict.part import RowPart, RowSink, RowStream
+from osbert.runs.row_file import RowText, require_row_file
 from osbert.runs.standard_input import named_as_given
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
+from osbert.training.checkpoint import disk_needed
 
 WINDOW = 256
 """Rows that are read before any of them is written, so that texts of one length are written side by side."""
@@ -74,35 +83,102 @@ def generate_file(
     """Write the rows of a file with what a model writes for each text into `out`: .csv, .tsv or .jsonl.
 
     With sampling, the seed and the text's number among the rows with text decide the samples; rows without text stay
-    empty. Raises UserError where the model does not write, at options that cannot be, and at rows that cannot be used;
-    the file gets its name when it is whole.
+    empty. The file gets its name when it is whole; until then a stopped call keeps what it has in OUT.unfinished, and
+    the same call goes on from there. Raises UserError where the model does not write, at options that cannot be, at
+    rows that cannot be used, and when the unfinished work is of another call.
     """
     require_row_file(out, [texts.path])
-    engine = load(model, device=options.file.device, opening=options.opening)
-    report_remarks(engine, watch)
-    writer = TextWriter.of(engine, options.writing)
-    with TemporaryDirectory(prefix="osbert-") as folder, named_as_given(Path(folder)):
-        rows = TextRows.open(texts, Path(folder))
+    with ExitStack() as held:
+        work = None
+        if not is_stream(out):
+            held.enter_context(disk_needed(out, goes_on="after the last window"))
+            place = held.enter_context(claim(out))
+            work = held.enter_context(unfinished_output(place, "a generation that was begun"))
+        folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
+        held.enter_context(named_as_given(folder))
+        source = open_folder(model, options.opening)
+        weights = source.fingerprint if work else ""  # before `load`, which frees the memory of the weights
+        engine = load(source, device=options.file.device)
+        report_remarks(engine, watch)
+        writer = TextWriter.of(engine, options.writing)
+        rows = TextRows.open(texts, folder)
         if rows.columns.pair:
             raise UserError(
                 f"{rows.name}: one text a row is gone on with. A run that reads several: osbert predict --file.",
                 code="wrong-number-of-texts",
             )
         watch(Notice(rows.describe()))
-        rows.check()
-        own = rows.table.columns
-        done = cut = pieces = empty = 0
-        with row_file(out, [*own, *free_names(COLUMNS, own)]) as write:
-            left = rows.rows()
+        facts = {
+            "input": rows.before.sha256,
+            "weights": weights,
+            "tokenizer": engine.tokenizer.fingerprint,
+            "column": rows.columns.text,
+            "writing": asdict(writer.writer.options),
+        }
+        return _FileGeneration(writer=writer, rows=rows, work=work, watch=watch).complete(out, folder, facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FileGeneration:
+    """What is written for the rows of a file, from where it stands to its end.
+
+    `work`: what is known of unfinished work, None where the output is a stream.
+    """
+
+    writer: TextWriter
+    rows: TextRows
+    work: UnfinishedOutput | None
+    watch: Watch
+
+    def complete(self, out: Path, folder: Path, facts: Mapping[str, Any]) -> GenerationTally:
+        """Write for the rows that are left. Raises UserError if the work was begun with other `facts`."""
+        if self.work and (begun := self.work.begun):
+            self.work.refuse_other(begun["facts"], facts)
+            self.rows.count = int(begun["count"])
+        else:
+            self.rows.check()
+        own = self.rows.table.columns
+        text = RowText(suffix=out.suffix, columns=[*own, *free_names(COLUMNS, own)])
+        if self.work is None:
+            with out.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+                sink: RowSink = RowStream(stream)
+                self._follow(sink, text, facts)
+        else:
+            sink = part = RowPart(folder)
+            if done := part.tally.get("rows"):
+                self.watch(Notice(f"going on after {done:,} of {counted(self.rows.count, 'row')}"))
+            self._follow(part, text, facts)
+            part.check()
+            replace_file(self.work.out, partial(linked, part.path))
+            self.work.end()
+        return GenerationTally(**{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "pieces")})
+
+    def _follow(self, sink: RowSink, text: RowText, facts: Mapping[str, Any]) -> None:
+        """Write for the rows that are not done yet, a window at a time."""
+        left = islice(self.rows.rows(), sink.tally.get("rows", 0), None)
+        of = counted(self.rows.count, "row")
+        with explaining_stops(self.work, lambda: sink.tally.get("rows", 0), of, self.watch):
             while window := list(islice(left, WINDOW)):
-                given = [row.values[rows.columns.text] for row in window]
-                found = iter(writer.texts([(text,) for text in given if text.strip()], first=done - empty))
-                for row, text in zip(window, given, strict=True):
-                    one = next(found) if text.strip() else None
-                    write([*(row.values.get(name, "") for name in own), *_cells(one)])
-                    empty += one is None
-                    cut += one is not None and one.truncated > 0
-                    pieces += one.pieces if one else 0
-                done += len(window)
-                watch(GenerationProgress(done=done, count=rows.count))
-        return GenerationTally(rows=done, empty=empty, cut=cut, pieces=pieces)
+                self.rows.before.require_same()
+                if self.work and not (sink.tally or self.work.begun):
+                    self.work.begin(facts, self.rows.count)
+                written, tally = self._window(window, sink.tally, text)
+                sink.append(written, tally)
+                self.watch(GenerationProgress(done=tally["rows"], count=self.rows.count))
+
+    def _window(self, window: Sequence[Row], tally: Mapping[str, int], text: RowText) -> tuple[str, Mapping[str, int]]:
+        """Return the text of some rows behind those of a tally, and the tally up to their end."""
+        own, column = self.rows.table.columns, self.rows.columns.text
+        given = [row.values[column] for row in window]
+        first = tally.get("rows", 0) - tally.get("empty", 0)
+        found = iter(self.writer.texts([(one,) for one in given if one.strip()], first=first))
+        lines = [] if tally else [text.header]
+        empty, cut, pieces = (tally.get(name, 0) for name in ("empty", "cut", "pieces"))
+        for row, source in zip(window, given, strict=True):
+            one = next(found) if source.strip() else None
+            lines.append(text.row([*(row.values.get(name, "") for name in own), *_cells(one)]))
+            empty += one is None
+            cut += one is not None and one.truncated > 0
+            pieces += one.pieces if one else 0
+        rows = tally.get("rows", 0) + len(window)
+        return "".join(lines), {"rows": rows, "empty": empty, "cut": cut, "pieces": pieces}

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from osbert.errors import Problems
 
+MOST_PIECES, MOST_BEAMS = 512, 8
+"""The most pieces, and beams, of a text that is written, unless a server has others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
@@ -21,9 +24,9 @@ class ServerLimits:
     """Most characters of a text."""
     deadline: float = 30.0
     """Seconds after which a request is given up (504); a request can ask for fewer by its header X-Deadline."""
-    most_pieces: int = 512
+    most_pieces: int = MOST_PIECES
     """Most pieces that are written for a text."""
-    most_beams: int = 8
+    most_beams: int = MOST_BEAMS
     """Most beams of a text that is written."""
     connections: int = 1000
     """Most connections at a time; fewer where the limit on open files leaves less room."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.server.limits import MOST_BEAMS, MOST_PIECES
 from osbert.server.schemas import Refusal, shortened
 from osbert.tasks import Task
 from osbert.tasks.edges import Edge
@@ -43,8 +44,8 @@ def kinds() -> list[str]:
 class WritingLimits(NamedTuple):
     """The most pieces that are written for a text, and the most beams."""
 
-    pieces: int = 512
-    beams: int = 8
+    pieces: int = MOST_PIECES
+    beams: int = MOST_BEAMS
 
 
 class ModelFolder(NamedTuple):

@@ -19,6 +19,7 @@ from osbert.data.example import Example
 from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
+from osbert.models.generation import steps
 from osbert.models.generation.left_to_right import LeftToRightDecoder
 from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, normalised, write
 from osbert.models.generation.settings import GenerationOptions
@@ -83,7 +84,8 @@ def texts(decoder: LeftToRightDecoder, given: list[Example], limits: Limits = FR
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_each_step_is_what_one_pass_over_the_whole_text_gives(kind: str) -> None:
+def test_each_step_is_what_one_pass_over_the_whole_text_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "WORTHWHILE", 4)  # before and after weights are laid out
     decoder = model(**KINDS[kind])
     given = prompts(5, 9, 2)
     found = decoder.begin(given, most=9)
@@ -99,6 +101,22 @@ def test_each_step_is_what_one_pass_over_the_whole_text_gives(kind: str) -> None
         for row, pieces, column in zip(rows, written, found, strict=True):
             torch.testing.assert_close(column, scores(decoder, given[row], pieces), rtol=0, atol=1e-5)
             pieces.append(int(column.argmax()))
+
+
+@pytest.mark.parametrize("kind", ["gpt", "shared keys", "scored distances"])
+@torch.inference_mode()
+def test_steps_in_bf16_are_those_in_fp32_but_for_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "WORTHWHILE", 2)
+    plain = model(**KINDS[kind])
+    rounded = plain.fresh("bf16")
+    given = prompts(5, 9, 2)
+    found = [(decoder.begin(given, most=9), decoder) for decoder in (plain, rounded)]
+    for _ in range(4):
+        (wanted, _), (near, _) = found
+        assert near.dtype == torch.bfloat16
+        assert (wanted - near).abs().mean() < 0.03 * wanted.abs().mean() + 0.01
+        found = [(decoder.step(wanted.argmax(dim=-1)), decoder) for _, decoder in found]
+    assert {*plain.ready} == {torch.float32, torch.bfloat16}
 
 
 @torch.inference_mode()

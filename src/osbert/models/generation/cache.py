@@ -26,9 +26,7 @@ class KeyValueCache:
     def fill(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
         """Keep keys and values (N, H, K) of a layer; `places` (N,) are row * room + column."""
         for kept, given in ((self.keys, key), (self.values, value)):
-            # Zeros: what lies behind a row's tokens is multiplied by 0, which NaN would outlive.
-            rectangle = given.new_zeros(len(self.lengths) * self.room, *given.shape[1:])
-            kept[layer] = rectangle.index_copy_(0, places, given).unflatten(0, (-1, self.room))
+            kept[layer] = rectangle(given, places, len(self.lengths), self.room)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
         """Keep each row's Q new keys and values (rows, Q, H, K), and return what `query` (rows, Q, H, K) takes of all.
@@ -36,6 +34,7 @@ class KeyValueCache:
         `added` (rows or 1, H or 1, Q, used + Q): to the scaled scores, -inf where a key is not seen; None for nothing.
         """
         keys, values = self.keys[layer], self.values[layer]
+        query, key, value = query.to(keys.dtype), key.to(keys.dtype), value.to(keys.dtype)
         end = self.used + query.shape[1]
         if self.even:
             keys[:, self.used : end], values[:, self.used : end] = key, value
@@ -58,10 +57,19 @@ class KeyValueCache:
     def choose(self, rows: Tensor, *, related: bool) -> None:
         """Go on with these rows (rows',); `related`: each has the prompt of the row whose place it takes."""
         self.lengths = self.lengths[rows]
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1) if related else rows
         for kept in (self.keys, self.values):
-            for layer, rectangle in enumerate(kept):
-                if related:  # the prompts stay where they are
+            for layer, whole in enumerate(kept):
+                if related:  # the prompts stay where they are, and so do rows that go on in their own place
                     written = slice(self.shared, self.used)
-                    rectangle[:, written] = rectangle[rows, written]
+                    whole[moved, written] = whole[rows[moved], written]
                 else:
-                    kept[layer] = rectangle[rows]
+                    kept[layer] = whole[rows]
+
+
+def rectangle(part: Tensor, places: Tensor, rows: int, room: int) -> Tensor:
+    """Return `part` (N, H, K) as (rows, room, H, K); `places` (N,) are row * room + column.
+
+    It is 0 where no token is: what lies behind a row's tokens is multiplied by 0, which NaN would outlive.
+    """
+    return part.new_zeros(rows * room, *part.shape[1:]).index_copy_(0, places, part).unflatten(0, (rows, room))

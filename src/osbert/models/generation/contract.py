@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
 from osbert.data.example import Example
+from osbert.models.generation.settings import Precision
 
 
 class CachedDecoder(Protocol):
@@ -17,6 +18,10 @@ class CachedDecoder(Protocol):
     @property
     def device(self) -> torch.device:
         """Return where the scores are."""
+        ...
+
+    def fresh(self, precision: Precision = "fp32") -> Self:
+        """Return one of the same model that has read nothing, with the products of its steps in `precision`."""
         ...
 
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:

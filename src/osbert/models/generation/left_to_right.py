@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -12,6 +14,8 @@ from torch import Tensor
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.generation.cache import KeyValueCache
+from osbert.models.generation.settings import Precision
+from osbert.models.generation.steps import StepWeights
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.embeddings import Embeddings
@@ -51,8 +55,34 @@ class LeftToRightDecoder:
         self.backbone = backbone
         self.head = head
         self.segment = segment
+        self.precision = torch.float32
+        self.ready: dict[torch.dtype, StepWeights] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Keep nothing of any row."""
         self.cache = KeyValueCache(torch.zeros(1, dtype=torch.long), layers=0, room=0)
         self.segments = torch.zeros(0, dtype=torch.long)
+        self.windows: list[int | None] = []
+        self.turned = False
+
+    def fresh(self, precision: Precision = "fp32") -> Self:
+        """Return a decoder of the same model that has read nothing, and whose steps have products in `precision`.
+
+        The weights that were made ready for steps are those of both.
+        """
+        found = copy(self)
+        found.precision = torch.bfloat16 if precision == "bf16" else torch.float32
+        found._forget()
+        return found
+
+    @property
+    def weights(self) -> StepWeights:
+        """Return the weights of the model, ready for steps."""
+        if self.precision not in self.ready:
+            head = self.head
+            self.ready[self.precision] = StepWeights(self.backbone.depth, head.pieces, head.bias, self.precision)
+        return self.ready[self.precision]
 
     @property
     def device(self) -> torch.device:
@@ -62,6 +92,15 @@ class LeftToRightDecoder:
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
         """Read the prompts, a row each, in their order, and return the scores (rows, V) of each one's next piece."""
         return self.read(prompts, most=most)
+
+    @property
+    def kept(self) -> torch.dtype:
+        """Return the precision of keys and values: fused attention of one query is slower in bf16 on CPUs."""
+        return torch.float32 if self.device.type == "cpu" else self.precision
+
+    def autocast(self) -> torch.autocast:
+        """Return the context in which prompts are read with products in the precision of the steps."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
     def step(self, pieces: Tensor) -> Tensor:
         """Read one more piece of each row, (rows,), and return the scores (rows, V) of the next."""
@@ -80,14 +119,17 @@ class LeftToRightDecoder:
         room = batch.lengths[0] + most
         self.cache = KeyValueCache(counts[back] - spare, layers=len(backbone.depth), room=room)
         places = (rows * room).repeat_interleave(counts) + batch.places
+        layouts = list(backbone.layouts(backbone.layout(batch)))
+        self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
         hidden = backbone.embeddings(batch)
-        for layer, (block, layout) in enumerate(zip(backbone.depth, backbone.layouts(backbone.layout(batch)))):
-            query, key, value = block.attention.project(block.attended(hidden), layout)
-            self.cache.fill(layer, key, value, places)
-            hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
+        with self.autocast():
+            for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
+                query, key, value = block.attention.project(block.attended(hidden), layout)
+                self.cache.fill(layer, key.to(self.kept), value.to(self.kept), places)
+                hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)
-        return self.head.scores(backbone.top(hidden, batch)[last])
+        return self._scores(backbone.top(hidden, batch)[last])
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read Q more tokens of each row, (rows, Q), and return the scores (rows, V) at the last one.
@@ -99,17 +141,17 @@ class LeftToRightDecoder:
         batch = self._each_alone(tokens)
         hidden = backbone.embeddings(batch)  # (rows * Q, D)
         # Of the layout of single tokens attention reads the rotary turns alone.
-        added: dict[int | None, Tensor | None] = {}
-        for layer, (block, layout) in enumerate(zip(backbone.depth, backbone.layouts(backbone.layout(batch)))):
-            if layout.window not in added:
-                added[layout.window] = self._added(count, layout.window)
-            parts = block.attention.project(block.attended(hidden), layout)
-            query, key, value = (part.unflatten(0, (rows, count)) for part in parts)  # 3 x (rows, Q, H, K)
-            mixed = cache.attend(layer, query, key, value, added[layout.window])
-            mixed = block.attention.outward(mixed.flatten(2).flatten(0, 1))
-            hidden = self._finished(layer, block, hidden, mixed)
+        layouts = backbone.layouts(backbone.layout(batch)) if self.turned else ()
+        turns = [layout.turns for layout in layouts] or [None] * len(self.windows)
+        added = {window: self._added(count, window) for window in dict.fromkeys(self.windows)}
+        weights = self.weights
+        weights.count(rows)
+        for layer, (block, window) in enumerate(zip(weights.blocks, self.windows, strict=True)):
+            attend = partial(cache.attend, layer, added=added[window])
+            across = partial(self._across, layer)
+            hidden = block(hidden, attend, shape=(rows, count), turns=turns[layer], across=across)
         cache.advance()
-        return self.head.scores(backbone.top(hidden, batch)[count - 1 :: count])
+        return self._scores(backbone.top(hidden, batch)[count - 1 :: count])
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
         """Go on with these rows alone; `related`: each is of the prompt of the row whose place it takes."""
@@ -119,6 +161,14 @@ class LeftToRightDecoder:
     def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Return a layer's output (N, D) from its input and what attention gives of it, both (N, D)."""
         return block.finished(hidden, mixed)
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores (rows, V) of states (rows, D)."""
+        return self.weights.pieces(self.head.transformed(hidden))
+
+    def _across(self, layer: int, query: Tensor) -> Tensor:
+        """Return what cross-attention mixes for queries (rows, Q, H, K); only a decoder with a source has it."""
+        raise NotImplementedError
 
     def _each_alone(self, tokens: Tensor) -> Batch:
         """Return the batch of the new tokens (rows, Q), each a sequence of its own."""
@@ -140,7 +190,8 @@ class LeftToRightDecoder:
         own = cache.columns(count)  # (rows, Q)
         columns = torch.arange(cache.used + count, device=own.device)[None]  # (1, T)
         scores = self.backbone.embeddings.distance_scores
-        bias = None if scores is None else scores.between(own, columns)  # (rows, H, Q, T)
+        placed = own[:1] if cache.even else own  # equal for all rows
+        bias = None if scores is None else scores.between(placed, columns)  # (rows or 1, H, Q, T)
         if count == 1 and cache.even and (window is None or cache.used <= window):
             return bias
         visible = columns[:, None] <= own[..., None]  # (rows, Q, T)

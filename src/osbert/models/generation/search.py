@@ -136,13 +136,10 @@ def _by_pieces(
 
 def _allowed(shares: Tensor, written: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits) -> Tensor:
     """Return log-probabilities (rows, V), -inf for what may not be the next piece of the rows with `written` pieces."""
-    never = [] if limits.never is None else [limits.never]
     early = limits.end is not None and len(written[0]) < options.least
-    if not never and not early and not options.no_repeat:
+    if limits.never is None and not early and not options.no_repeat:
         return shares
-    allowed = shares.clone()
-    for which in never:
-        allowed[:, which] = NEVER
+    allowed = shares.clone() if limits.never is None else shares.masked_fill(limits.never, NEVER)
     if early:
         allowed[:, limits.end] = NEVER
     if options.no_repeat:

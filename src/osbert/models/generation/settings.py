@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Literal, Self
 
 from osbert.errors import Problems
 
 MOST_PIECES = 100_000
 MOST_BEAMS = 64
 DEFAULT_MOST = 64
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class DrawingOptions:
     """With sample: draw from the fewest likeliest pieces whose probabilities reach this (Holtzman et al. 2020)."""
     seed: int = 0
     """With sample: of all draws; the same seed gives the same text, alone or among others."""
+    precision: Precision = "fp32"
+    """Precision of the products of a step; bf16 reads half as many bytes, and may choose other pieces."""
 
 
 @dataclass(frozen=True, kw_only=True)

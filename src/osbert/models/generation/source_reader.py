@@ -12,6 +12,7 @@ from torch.nn import functional
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.contract import States
+from osbert.models.generation.cache import rectangle
 from osbert.models.generation.left_to_right import BlockStack, LeftToRightDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import Block, DecoderBlock
@@ -25,8 +26,11 @@ class SourceDecoder(LeftToRightDecoder):
 
     def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, encoder: Callable[[Batch], States]) -> None:
         """Stand for a model; `Pair.decoder` makes one."""
-        super().__init__(backbone, head)
         self.encoder = encoder
+        super().__init__(backbone, head)
+
+    def _forget(self) -> None:
+        super()._forget()
         self.keys: list[tuple[Tensor, Tensor]] = []
         self.seen = torch.zeros(0, dtype=torch.bool)
 
@@ -36,7 +40,8 @@ class SourceDecoder(LeftToRightDecoder):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
         sources = [replace(one.source, record=row, targets={}) for row, one in enumerate(prompts) if one.source]
         batch = collate(sources).to(self.device)
-        hidden = self.encoder(batch).hidden
+        with self.autocast():
+            hidden = self.encoder(batch).hidden
         rows = batch.records.to(self.device)
         counts = torch.tensor(batch.lengths, device=self.device)
         room = batch.lengths[0]
@@ -44,8 +49,11 @@ class SourceDecoder(LeftToRightDecoder):
         self.keys = []
         for block in self.backbone.depth:
             assert isinstance(block, DecoderBlock)
-            key, value = (_rectangle(part, places, len(rows), room) for part in block.cross.keys(hidden))
-            self.keys.append((key, value))
+            key, value = (
+                rectangle(part.to(self.kept), places, len(rows), room).transpose(1, 2)
+                for part in block.cross.keys(hidden)
+            )
+            self.keys.append((key, value))  # (rows, H, S, K) each
         columns = torch.arange(room, device=self.device)
         self.seen = (columns < counts[rows.argsort()][:, None])[:, None, None]  # (rows, 1, 1, S)
         # Prompts are equally long, so that rows stay in their order.
@@ -61,17 +69,12 @@ class SourceDecoder(LeftToRightDecoder):
     def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
         assert isinstance(block, DecoderBlock)
         hidden = block.joined(hidden, mixed)
+        query = block.cross.queries(block.asking(hidden)).unflatten(0, (len(self.seen), -1))
+        found = self._across(layer, query)
+        return block.completed(block.informed(hidden, block.cross.outward(found.flatten(2).flatten(0, 1))))
+
+    def _across(self, layer: int, query: Tensor) -> Tensor:
         key, value = self.keys[layer]
-        query = (
-            block.cross.queries(block.asking(hidden)).unflatten(0, (len(key), -1)).transpose(1, 2)
-        )  # (rows, H, Q, K)
-        found = functional.scaled_dot_product_attention(
-            query, key.transpose(1, 2), value.transpose(1, 2), attn_mask=self.seen
-        )
-        found = found.transpose(1, 2).flatten(2).flatten(0, 1)  # (rows * Q, H K)
-        return block.completed(block.informed(hidden, block.cross.outward(found)))
-
-
-def _rectangle(part: Tensor, places: Tensor, rows: int, room: int) -> Tensor:
-    """Return `part` (N, H, K) as (rows, room, H, K), 0 where no token is; `places` (N,) are row * room + column."""
-    return part.new_zeros(rows * room, *part.shape[1:]).index_copy_(0, places, part).unflatten(0, (rows, room))
+        query = query.to(key.dtype).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=self.seen)
+        return mixed.transpose(1, 2)

@@ -74,12 +74,12 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return linear(self._transformed(hidden), self.pieces, self.bias)
+        return linear(self.transformed(hidden), self.pieces, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
         target = batch.targets[self.target]
-        hidden = self._transformed(states.hidden[target.index])
+        hidden = self.transformed(states.hidden[target.index])
         total, hits = linear_cross_entropy(hidden, self.pieces, self.bias, target.labels, target.weights)
         return Loss(total=total, count=target.count, hits=hits)
 
@@ -87,7 +87,8 @@ class MaskedLanguageHead(Head):
         """Return the FLOPs over so many labels, the product with the piece embeddings included."""
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
-    def _transformed(self, hidden: Tensor) -> Tensor:
+    def transformed(self, hidden: Tensor) -> Tensor:
+        """Return what is compared with the vectors of the pieces, (M, D'), for token states (M, D)."""
         hidden = self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
         return hidden if self.scale == 1 else hidden * self.scale
 

@@ -17,7 +17,7 @@ from osbert.server.schemas import Refusal, Reply, Request
 if TYPE_CHECKING:
     from osbert.inference.generate import TextWriter
 
-OPTIONS = tuple(one.name for one in fields(GivenOptions))
+OPTIONS = tuple(one.name for one in fields(GivenOptions) if one.name != "precision")  # which is none of a request
 
 
 class GenerateRequest(Request, title="Generate"):
@@ -79,12 +79,9 @@ class GenerateCall(Call):
             if prompt.truncated:
                 what = f"{prompt.truncated:,} pieces more than fit beside the {writer.writer.options.most:,} to write."
                 raise Refusal(422, what, field=field)
-            read = prompt.source or prompt
-            if not writer.goes_on and read.special.all():
-                raise Refusal(422, "There is nothing in it to read.", field=field)
-            if not len(prompt):
-                raise Refusal(422, "It is empty, and no piece of the model begins a text.", field=field)
-            items.append(Item(prompt, (read,)))
+            if lack := writer.lack(prompt):
+                raise Refusal(422, lack, field=field)
+            items.append(Item(prompt, (prompt.source or prompt,)))
         return items
 
     def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from osbert.data.example import Booleans
 from osbert.errors import Problems
+from osbert.files import file_stamp
 from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin
@@ -21,6 +22,11 @@ from osbert.tasks.kinds.span.files import questions, read_json
 
 class QuestionWritingSource(PairedTextSource):
     """Reads files in SQuAD's form, and tables with answers, contexts and questions."""
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        self._objects: dict[Any, bool] = {}
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split."""
@@ -47,7 +53,7 @@ class QuestionWritingSource(PairedTextSource):
     def findings(self) -> list[str]:
         """Return the files in use, and where development questions come from."""
         files = self.files()
-        if self._content(self.file("train")) is None:
+        if not self._is_squads(self.file("train")):
             return super().findings()
         lines = [f"{origin}: questions in SQuAD's form" for split, origin in files.items() if split != "test"]
         if "dev" not in files:
@@ -57,16 +63,28 @@ class QuestionWritingSource(PairedTextSource):
 
     def resolved(self) -> Task:
         """Return the task with the columns of its training table."""
-        return self.task if self._content(self.file("train")) is not None else super().resolved()
+        return self.task if self._is_squads(self.file("train")) else super().resolved()
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data."""
-        of_squad = isinstance(data, Path) and (data.is_dir() or self._content(data) is not None)
+        of_squad = isinstance(data, Path) and (data.is_dir() or self._is_squads(data))
         return Source.moved(self, data, given) if of_squad else super().moved(data, given)
 
     def _content(self, origin: Origin) -> Any:
         """Return the object of a file in SQuAD's form, None for a table."""
-        return read_json(origin, encoding=self.task.encoding) if isinstance(origin, Path) else None
+        if not isinstance(origin, Path):
+            return None
+        stamp = file_stamp(origin)
+        content = read_json(origin, encoding=self.task.encoding)
+        self._objects[origin, stamp] = content is not None
+        return content
+
+    def _is_squads(self, origin: Origin) -> bool:
+        """Return whether a file is in SQuAD's form. It is read once, unless it changes."""
+        if not isinstance(origin, Path):
+            return False
+        found = self._objects.get((origin, file_stamp(origin)))
+        return self._content(origin) is not None if found is None else found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,10 +239,7 @@ class Generate(TableTask):
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
         targets = references(record)
-        if isinstance(layout, UnifiedLayout):
-            several = [layout.with_target(source, target, record=record.number) for target in targets]
-        else:
-            several = [layout.with_target(source, one, name=self.name, record=record.number) for one in targets]
+        several = [layout.with_target(source, target, record=record.number) for target in targets]
         if len(several) == 1:
             return several
         cut = layout.prompt(source).truncated  # of the source, which counts once
@@ -264,10 +261,7 @@ class Generate(TableTask):
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels that a unified model learns from; others have theirs already."""
-        layout = self._layout(packer)
-        if not isinstance(layout, UnifiedLayout):
-            return examples
-        return layout.labelled(examples, noise, name=self.name, rate=self.masked)
+        return self._layout(packer).labelled(examples, noise, rate=self.masked)
 
     def limit(self, packer: Packer) -> str:
         """Return in words how much of a source is read."""
@@ -277,8 +271,8 @@ class Generate(TableTask):
     def _layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
         most = self.writing.fitting(packer.length).most
         if self.writes:
-            return UnifiedLayout(packer=packer, most=most, writes=self.writes)
-        return SourceLayout(packer=packer, most=most, sight=self.sight)
+            return UnifiedLayout(packer=packer, most=most, name=self.name, writes=self.writes)
+        return SourceLayout(packer=packer, most=most, name=self.name, sight=self.sight)
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head. Raises UserError where the model cannot write piece by piece."""

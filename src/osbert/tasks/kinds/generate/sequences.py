@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 
 from osbert.data.example import Example, Integers, Target
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer, PieceRun
 from osbert.data.written import starting_piece, written
 from osbert.errors import UserError
@@ -34,11 +36,13 @@ class SourceLayout:
     """How sources and targets are laid out by a packer: `before source between target end`, all of segment 0.
 
     For a decoder the source is a text of its own, and the prompt is what stands before a text (data/written.py).
-    `most`: pieces of a target at most, its end included. `sight` as in `Sight`; `auto` is prefix.
+    `most`: pieces of a target at most, its end included. `name`: that of the labels. `sight` as in `Sight`; `auto` is
+    prefix.
     """
 
     packer: Packer
     most: int
+    name: str
     sight: Sight = "auto"
 
     @property
@@ -64,8 +68,8 @@ class SourceLayout:
             return replace(_special(begun, record=record), source=read, truncated=read.truncated)
         return self._sequence(self.packer.run(source), np.empty(0, np.int32), record=record)
 
-    def with_target(self, source: str, target: str, *, name: str, record: int = 0) -> Example:
-        """Return a source and its target, whose pieces are the labels `name` of the tokens before them.
+    def with_target(self, source: str, target: str, *, record: int = 0) -> Example:
+        """Return a source and its target, whose pieces are the labels of the tokens before them.
 
         Of a target with more than `most` pieces the first are learnt, and no end.
         """
@@ -75,12 +79,16 @@ class SourceLayout:
         if self.sight == "source":
             text = _special(np.concatenate([np.array(self.packer.form.before, np.int32), kept]), record=record)
             text = replace(text, truncated=max(0, len(pieces) - self.most))
-            return written(self._read(source, record=record), text, self.packer.tokenizer, name=name)
+            return written(self._read(source, record=record), text, self.packer.tokenizer, name=self.name)
         example = self._sequence(self.packer.run(source), kept, record=record)
         first = len(example) - len(kept)
         labels = Target(labels=kept, index=np.arange(first - 1, len(example) - 1))
         cut = example.truncated + max(0, len(pieces) - self.most)
-        return replace(example, targets={name: labels}, truncated=cut)
+        return replace(example, targets={self.name: labels}, truncated=cut)
+
+    def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
+        """Return sources and targets as they are: they have their labels."""
+        return examples
 
     def _read(self, source: str, *, record: int) -> Example:
         """Return a source as an encoder reads it. Raises UserError where the target has no room."""

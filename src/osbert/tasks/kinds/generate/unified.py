@@ -17,11 +17,13 @@ from osbert.objectives.unified import UnifiedLanguage
 class UnifiedLayout:
     """How sources and targets are laid out by a packer: `before source between target end`, in segments of their own.
 
-    `most`: pieces of a target at most, its end included. `writes`: where the model predicts a piece of it.
+    `most`: pieces of a target at most, its end included. `name`: that of the labels. `writes`: where the model predicts
+    a piece of it.
     """
 
     packer: Packer
     most: int
+    name: str
     writes: Writing
 
     @property
@@ -47,11 +49,11 @@ class UnifiedLayout:
         cut = found.truncated + max(0, len(ids) - self.most)
         return dataclasses.replace(found, record=record, truncated=cut)
 
-    def labelled(self, examples: Examples, noise: Noise, *, name: str, rate: float) -> Examples:
+    def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
         """Return sources and targets with a share `rate` of each target masked, or with the next pieces as labels.
 
-        The end of a target is a piece of it. The labels are the targets `name`.
+        The end of a target is a piece of it.
         """
         objective = UnifiedLanguage(prediction=self.writes, rate=rate, sources=False)
         found = objective.corrupt_all(examples, self.packer, noise)
-        return dataclasses.replace(found, targets={name: found.targets[objective.name]})
+        return dataclasses.replace(found, targets={self.name: found.targets[objective.name]})
