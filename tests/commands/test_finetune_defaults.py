@@ -128,6 +128,18 @@ def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
     assert plan.training.epochs == 3 or "--epochs" not in settings
 
 
+@pytest.mark.parametrize(("words", "batch"), [(250, 16), (500, 8)])
+def test_a_step_of_contrastive_tuning_has_fewer_long_texts(
+    encoder: Path, tmp_path: Path, words: int, batch: int
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("text,label\n" + f"{'good ' * words},pos\n{'bad ' * words},neg\n" * 10)
+    for few_shot in ((), ("--few-shot", "contrastive")):
+        read = read_plan("classify", options.given(few_shot, schema("classify")), model=encoder, data=path)
+        _, records = load(read.tasks[0], ("train", "dev"))
+        assert fill_defaults(read, [records["train"]], tmp_path / "none").training.batch == batch
+
+
 def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     plan: Callable[..., FinetunePlan],
     reviews: Callable[[int], list[tuple[str, str]]],

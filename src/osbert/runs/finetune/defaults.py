@@ -32,7 +32,9 @@ FEW_PAIRS = 2000
 """The number of pairs below which a linear layer compares a sentence encoder's vectors. At 1,000 it was ahead of
 fine-tuning on all sets (docs/results.md); more were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
-"""What contrastive tuning has where it is not given."""
+"""What contrastive tuning has where it is not given; of long texts a step has BATCH (`_contrastive`)."""
+MEASURED = 1000
+"""The number of rows whose lengths stand for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     if stored := _stored(out, plan.open):
         return stored, f"kept from the run in {out}"
     if plan.training.few_shot != "none":
-        own = {} if plan.training.few_shot == "linear" else CONTRASTIVE
+        own = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
         chosen = {name: value for name, value in own.items() if name in plan.open}
         return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
             "and what goes with it" if chosen else "whatever the number of rows"
@@ -161,10 +163,23 @@ def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[
             f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
             "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
         )
-    return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+    return {"training.few_shot": "contrastive"} | _contrastive(plan, records), (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         "and a linear layer is fitted to them. --few-shot none fine-tunes."
     )
+
+
+def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """Return what contrastive tuning has where it is not given.
+
+    Its step is one pass, since it compares all texts of the step, and memory grows with the tokens of a pass: where
+    these would be more than `micro_tokens` in the mean, a step has fewer texts.
+    """
+    rows = [row for own in records for row in own][:MEASURED]
+    tokenizer, most = open_folder(plan.model, plan.opening.again).tokenizer, min(task.length for task in plan.tasks)
+    tokens = sum(min(most, len(tokenizer.encode(text))) for row in rows for text in row.texts)
+    long = CONTRASTIVE["training.batch"] * tokens > plan.training.micro_tokens * len(rows)
+    return CONTRASTIVE | ({"training.batch": BATCH} if long else {})
 
 
 def _of_sentences(folder: Folder) -> bool:
