@@ -91,6 +91,8 @@ def test_runs_that_cannot_be_compared_are_refused(run: Path, table: Path, tmp_pa
         osbert.compare([run, run], data=table, out=table)
     with refusal("output-is-folder", tmp_path):
         osbert.evaluate(run, data=table, out=tmp_path)
+    with refusal("unknown-output-format", "page.pdf"):
+        osbert.evaluate(run, data=table, out=tmp_path / "page.pdf")
     first = evaluation([*"aab"], "abb")
     fewer = dataclasses.replace(first, records=first.records[:2])
     others = dataclasses.replace(first, records=[dataclasses.replace(one, texts=("x",)) for one in first.records])
