@@ -37,10 +37,10 @@ def tokens_of(facts: Mapping[str, Any]) -> int | None:
     1051200
     """
     before = facts.get(ORIGIN_TOKENS) if facts.get("origin") else 0
+    settings = facts.get("settings", {})
+    if before is None or "objectives" not in settings:  # an origin of which nothing is known, or no pretraining
+        return None
     try:
-        settings = facts["settings"]
-        data = settings["data"]
-        own = settings["training"]["steps"] * data["batch"] * data["length"] if settings["objectives"] else 0
-        return int(before + own)
-    except (KeyError, TypeError):  # another command's folder, or an origin of which nothing is known
+        return int(before + settings["training"]["steps"] * settings["data"]["batch"] * settings["data"]["length"])
+    except (KeyError, TypeError):  # written by hand
         return None
