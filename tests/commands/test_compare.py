@@ -71,6 +71,15 @@ def test_several_pairs_are_corrected_by_holm() -> None:
     assert compare_evaluations(names, found) == compared  # a function of the rows
 
 
+def test_runs_are_compared_by_the_criterion_of_the_first() -> None:
+    first, second = evaluation([*"aabb"], "abab"), evaluation([*"abaa"], "abab")
+    weighted = dataclasses.replace(second, task=dataclasses.replace(second.task, class_weights="balanced"))
+    assert weighted.task.criterion == "macro_f1"
+    names = ["plain", "weighted"]
+    assert compare_evaluations(names, [first, weighted]) == compare_evaluations(names, [first, second])
+    assert compare_evaluations(names, [weighted, first]).criterion == "macro_f1"
+
+
 def test_numbers_have_no_mcnemar() -> None:
     task = Regress()
     records = [Record(number=place, texts=("t",), label=float(place)) for place in range(30)]
@@ -89,12 +98,17 @@ def test_runs_that_cannot_be_compared_are_refused(run: Path, table: Path, tmp_pa
         osbert.compare([run], data=table)
     with refusal("output-is-input", table):
         osbert.compare([run, run], data=table, out=table)
+    with refusal("unknown-output-format", "page.csv"):
+        osbert.compare([run, run], data=table, out=tmp_path / "page.csv")
     with refusal("output-is-folder", tmp_path):
         osbert.evaluate(run, data=table, out=tmp_path)
+    with refusal("unknown-output-format", "page.pdf"):
+        osbert.evaluate(run, data=table, out=tmp_path / "page.pdf")
     first = evaluation([*"aab"], "abb")
     fewer = dataclasses.replace(first, records=first.records[:2])
     others = dataclasses.replace(first, records=[dataclasses.replace(one, texts=("x",)) for one in first.records])
-    for second in (fewer, others, dataclasses.replace(first, task=Regress())):
+    numbers = dataclasses.replace(first, task=Regress(), metrics={"pearson": 0.5})
+    for second in (fewer, others, numbers):
         with refusal("invalid-value", "two"):
             compare_evaluations(["one", "two"], [first, second])
 

@@ -20,6 +20,10 @@ from refusals import refusal
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
 PAPER = {"batch": 32, "epochs": 3, "learning_rate": 3e-5}
+PRETRAINED = {
+    "settings": {"training": {"steps": 1000}, "objectives": ["mlm"], "data": {"batch": 32, "length": 64}},
+    "origin": None,
+}
 
 
 @given(rows=st.integers(1, 10_000), batch=st.sampled_from([8, 16, 32, 48]), epochs=st.integers(1, 12))
@@ -124,6 +128,18 @@ def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
     assert plan.training.epochs == 3 or "--epochs" not in settings
 
 
+@pytest.mark.parametrize(("words", "batch"), [(250, 16), (500, 8)])
+def test_a_step_of_contrastive_tuning_has_fewer_long_texts(
+    encoder: Path, tmp_path: Path, words: int, batch: int
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("text,label\n" + f"{'good ' * words},pos\n{'bad ' * words},neg\n" * 10)
+    for few_shot in ((), ("--few-shot", "contrastive")):
+        read = read_plan("classify", options.given(few_shot, schema("classify")), model=encoder, data=path)
+        _, records = load(read.tasks[0], ("train", "dev"))
+        assert fill_defaults(read, [records["train"]], tmp_path / "none").training.batch == batch
+
+
 def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     plan: Callable[..., FinetunePlan],
     reviews: Callable[[int], list[tuple[str, str]]],
@@ -135,6 +151,44 @@ def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     assert values(plan(data=path)) == PAPER
     said = capsys.readouterr().out
     assert "batch 32, epochs 3, learning rate 3e-05" in said and "204 steps" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), {"batch": 8, "epochs": 20, "learning_rate": 1e-3}),
+        (("--learning-rate", "3e-4"), {"batch": 8, "epochs": 20, "learning_rate": 3e-4}),
+        (("--epochs", "2"), {**PAPER, "epochs": 2, "learning_rate": 1e-3}),
+        (("--epochs", "2", "--learning-rate", "3e-4"), {**PAPER, "epochs": 2, "learning_rate": 3e-4}),
+        (("--tuning", "lora"), {"batch": 8, "epochs": 20, "learning_rate": 5e-4}),
+        (("--settings", "paper"), PAPER),
+    ],
+    ids=" ".join,
+)
+def test_an_encoder_that_was_pretrained_for_minutes_learns_longer_and_faster(
+    plan: Callable[..., FinetunePlan],
+    settings: Sequence[str],
+    expected: dict[str, float],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(PRETRAINED))
+    assert values(plan(*settings)) == expected
+    [said] = capsys.readouterr().out.splitlines()
+    assert ("2 million tokens" in said) == (expected not in ({**PAPER, "epochs": 2, "learning_rate": 3e-4}, PAPER)), (
+        said
+    )
+
+
+def test_an_encoder_that_was_pretrained_for_long_has_the_choices_of_a_published_one(
+    plan: Callable[..., FinetunePlan], tmp_path: Path
+) -> None:
+    long = {"training": {"steps": 100_000}, "objectives": ["mlm"], "data": {"batch": 32, "length": 64}}
+    for facts in ({"settings": long}, {**PRETRAINED, "origin": "published"}, {"command": "convert", "settings": {}}):
+        (tmp_path / "run.json").write_text(json.dumps(facts))
+        assert values(plan()) == {**SMALL, "epochs": 9}
+    (tmp_path / "run.json").write_text(json.dumps({**PRETRAINED, "origin": "one of ours", "origin_tokens": 10**6}))
+    assert values(plan())["learning_rate"] == 1e-3
 
 
 def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., FinetunePlan], table: Path) -> None:

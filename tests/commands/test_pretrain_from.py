@@ -20,6 +20,7 @@ from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import read_plan
+from osbert.runs.pretrained_tokens import pretrained_tokens
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from terminal import run
@@ -123,6 +124,7 @@ def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
     assert go_on(folders, "more", tmp_path / "out") == 0
     size = open_folder(folders["run"]).backbone.architecture.vocabulary
     assert open_folder(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
+    assert pretrained_tokens(tmp_path / "out") == 2 * pretrained_tokens(folders["run"]) == 2 * 4 * 4 * 24
     assert go_on(folders, "more", tmp_path / "out") == 0  # finished: nothing is left to do
 
 

@@ -18,7 +18,7 @@ def demo(
     out: Path = Path("demo"),
     vocabulary: int = 4096,
     steps: int = 1100,
-    epochs: int = 20,
+    epochs: int = 0,
     rows: int = 30,
     model: str = "minilm",
     source: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
@@ -41,7 +41,7 @@ def demo(
     steps
         Steps of pretraining.
     epochs
-        Passes over the task's training rows, for each of the two classifiers.
+        Passes over the task's training rows, for each of the two classifiers; 0 leaves them to osbert finetune.
     rows
         Training rows of the task for each library.
     model

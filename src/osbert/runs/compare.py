@@ -152,12 +152,14 @@ def compare(
     """Score fine-tuned runs on the same labelled rows and test each pair of them; write a page to `out`, if given.
 
     `data` and `split` are those of `evaluate`. Raises UserError for fewer than two runs, and where they do not read the
-    same texts and labels in the data or are scored by another criterion.
+    same texts and labels in the data, or one has no score by the criterion of the first, by which they are compared.
     """
     if len(runs) < 2:
         raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
     if out is not None:
         require_file(out, [Path(data)] if isinstance(data, str | Path) else [])
+        if out.suffix.lower() not in ("", ".html"):
+            raise UserError(f"{out}: a comparison is written as a page: give .html.", code="unknown-output-format")
     data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
         found = [evaluate(run, data=data, split=split, options=options, watch=watch) for run in runs]
@@ -231,8 +233,11 @@ def _pairs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluation) -> None:
-    """Raise UserError where two runs were not scored on the same texts and labels, or not by the same criterion."""
-    if first.task.criterion != other.task.criterion:
+    """Raise UserError where two runs were not scored on the same texts and labels, or one lacks the first's criterion.
+
+    The criteria may differ, as those of two classifiers of which one was trained with class weights.
+    """
+    if first.task.criterion not in other.metrics:
         raise UserError(
             f"{name} is scored by {first.task.criterion}, {other_name} by {other.task.criterion}: compare runs of one "
             "task.",

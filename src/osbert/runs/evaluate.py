@@ -25,6 +25,9 @@ from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
 from osbert.terminal import counted, in_columns
 
+SCORE_FILES = ("", ".json", ".html")
+"""The endings of a file of scores: all but a page is JSON."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
@@ -101,6 +104,11 @@ def evaluate(
     place = Path(data) if isinstance(data, str | Path) else None
     if out is not None:
         require_file(out, [place] if place else [])
+        if out.suffix.lower() not in SCORE_FILES:
+            raise UserError(
+                f"{out}: scores are written as a page, .html, or as JSON, .json: give one as its ending.",
+                code="unknown-output-format",
+            )
     engine = load_engine(run, opening=options.opening)
     task = engine.fine_tuned
     given = place or tables(data)

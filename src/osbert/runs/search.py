@@ -112,6 +112,8 @@ class SearchRequest:
             if (value < 1) if isinstance(value, int) else value not in ("exact", "faiss"):
                 what = "at least 1" if name == "top" else "exact or faiss"
                 raise UserError(f"--{name} must be {what}, not {value}.", code="invalid-value")
+        if not -1 <= self.options.above <= 1:
+            raise UserError(f"--above is a cosine, from -1 to 1, not {self.options.above:g}.", code="invalid-value")
         return open_vectors(self.vectors)
 
     def grouped(self, texts: Sequence[str]) -> list[Texts]:
@@ -160,6 +162,8 @@ def search(
             f"{request.vectors} holds vectors of {kind} after the file, not {len(wrong)}.",
             code="wrong-number-of-texts",
         )
+    if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
+        raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
     return list(_searched(request, opened, iter(queries), watch))
 
 

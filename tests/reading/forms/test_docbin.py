@@ -143,9 +143,10 @@ def test_what_is_no_docbin(tmp_path: Path) -> None:
         with refusal("damaged-file", "in.spacy"):
             open_table(written(tmp_path, fields))
     path = written(tmp_path, docbin(WORDS))
-    path.write_bytes(path.read_bytes()[:-40])
-    with refusal("damaged-file", "in.spacy"):
-        open_table(path)
+    for content in (path.read_bytes()[:-40], b"\0\1\2 no zlib"):
+        path.write_bytes(content)
+        with refusal("damaged-file", "in.spacy"):
+            open_table(path)
     problems = Problems(heading="")
     found = list(open_table(written(tmp_path, docbin(WORDS, strings=["a"]))).rows(problems))
     assert not found and problems.count == 2 and "record 1" in problems.messages[0]

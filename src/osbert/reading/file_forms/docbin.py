@@ -35,8 +35,8 @@ class DocBin(FileForm):
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a file is called .spacy and begins as zlib's output."""
-        return beginning.path.suffix.lower() == ".spacy" and beginning.raw[:1] == b"\x78"
+        """Return whether a file is called .spacy: one that is damaged is to be named as such."""
+        return beginning.path.suffix.lower() == ".spacy"
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
         """Return the documents. Raises UserError if the file is damaged or holds no words."""

@@ -74,8 +74,8 @@ def stages(plan: DemoPlan) -> list[Stage]:
     text, tokenizer, corpus = plan.folder("text/docstrings.jsonl"), plan.folder("tokenizer"), plan.folder("corpus")
     encoder, pretrained, scratch = plan.folder("encoder"), *map(plan.folder, TUNED[:2])
     pretraining = ("--steps", str(plan.steps), "--log-every", "100")
-    rate = ("--learning-rate", "1e-3", "--log-every", "100")
-    train = ("--data", plan.folder("task"), "--epochs", str(plan.epochs), "--batch", "32", *rate)
+    epochs = ("--epochs", str(plan.epochs)) if plan.epochs else ()
+    train = ("--data", plan.folder("task"), *epochs, "--log-every", "100")
     return [
         Stage(
             title="a vocabulary of word pieces",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,61 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
 from osbert.runs.finetune.settings import ScoreSettings
+from osbert.runs.pretrained_tokens import pretrained_tokens
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
+RATE_NAME = "optimizer.learning_rate"
 STEPS = 200
 """Fewest optimiser steps that the defaults aim at: after fewer a classifier may still guess."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
+YOUNG = 100_000_000
+"""Pretraining tokens below which an encoder is young. Minutes on a CPU reach a few million; from 8 million to this
+bound nothing was measured (docs/results.md)."""
 FEW_ROWS = 100
 """The number of single texts below which few-shot learning is chosen where it can be."""
 FEW_PAIRS = 2000
 """The number of pairs below which a linear layer compares a sentence encoder's vectors. At 1,000 it was ahead of
 fine-tuning on all sets (docs/results.md); more were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
-"""What contrastive tuning has where it is not given."""
+"""What contrastive tuning has where it is not given; of long texts a step has BATCH (`_contrastive`)."""
+MEASURED = 1000
+"""The number of rows whose lengths stand for all."""
 
 
-def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple[int, int]:
-    """Return the batch and epochs that give STEPS steps, or as many as BATCH and EPOCHS allow.
+@dataclass(frozen=True, kw_only=True)
+class TrainingNeed:
+    """What an encoder needs to learn a task: a least number of steps, epochs enough for few rows, a learning rate.
+
+    `rate`: that of few rows. `usual_rate`: where the rows are enough, None for the paper's. `reason`: why these.
+    """
+
+    steps: int = STEPS
+    epochs: int = EPOCHS
+    rate: float = RATE
+    usual_rate: float | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, folder: Path) -> TrainingNeed:
+        """Return what the encoder in a folder needs, by how much it was pretrained, as far as its folder says."""
+        tokens = pretrained_tokens(folder)
+        if tokens is None or tokens >= YOUNG:
+            return cls()
+        # A young encoder knows little that a high rate could destroy, and has to learn most of the task from its rows.
+        reason = f"the encoder saw only {tokens / 1e6:.2g} million tokens in pretraining"
+        return cls(steps=600, epochs=20, rate=1e-3, usual_rate=1e-3, reason=reason)
+
+
+PUBLISHED = TrainingNeed()
+
+
+def small_data(
+    steps: Callable[[int], int], *, batch: int, epochs: int, need: TrainingNeed = PUBLISHED
+) -> tuple[int, int]:
+    """Return the batch and epochs that give the steps that are needed, or as many as BATCH and the epochs allow.
 
     `steps(batch)`: steps per epoch. The batch is halved first, since that gives more steps without another pass over
     the rows.
@@ -41,9 +77,9 @@ def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple
     >>> small_data(lambda batch: -(-200 // batch), batch=32, epochs=3)
     (8, 8)
     """
-    while batch > BATCH and epochs * steps(batch) < STEPS:
+    while batch > BATCH and epochs * steps(batch) < need.steps:
         batch = max(BATCH, batch // 2)
-    return batch, max(epochs, min(EPOCHS, -(-STEPS // steps(batch))))
+    return batch, max(epochs, min(need.epochs, -(-need.steps // steps(batch))))
 
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
@@ -68,7 +104,7 @@ def fill_defaults(
     table = plan.table()
     said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
     said |= dict.fromkeys(plan.comparison.varied, "searched")
-    watch(Notice(f"{listed(chosen or said)}: {reason}"))
+    watch(Notice(f"{listed(said)}: {reason}"))
     return plan
 
 
@@ -85,14 +121,18 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     if stored := _stored(out, plan.open):
         return stored, f"kept from the run in {out}"
     if plan.training.few_shot != "none":
-        own = {} if plan.training.few_shot == "linear" else CONTRASTIVE
+        own = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
         chosen = {name: value for name, value in own.items() if name in plan.open}
         return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
             "and what goes with it" if chosen else "whatever the number of rows"
         )
+    need = TrainingNeed.of(plan.model)
     if not plan.open.issuperset(LENGTH):
-        return {}, "as given, and the defaults where nothing is given, whatever the number of rows"
-    return _few_shot(plan, records) or _small_data(plan, records)
+        rate = {RATE_NAME: need.usual_rate} if need.usual_rate and RATE_NAME in plan.open else {}
+        reason = "as given, and the defaults where nothing is given, whatever the number of rows"
+        return rate, f"{reason}; {need.reason}, so the learning rate is high" if rate else reason
+    few_shot = None if need.reason else _few_shot(plan, records)  # vectors of a young encoder say little yet
+    return few_shot or _small_data(plan, records, need)
 
 
 def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str] | None:
@@ -123,10 +163,23 @@ def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[
             f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
             "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
         )
-    return {"training.few_shot": "contrastive"} | CONTRASTIVE, (
+    return {"training.few_shot": "contrastive"} | _contrastive(plan, records), (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         "and a linear layer is fitted to them. --few-shot none fine-tunes."
     )
+
+
+def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """Return what contrastive tuning has where it is not given.
+
+    Its step is one pass, since it compares all texts of the step, and memory grows with the tokens of a pass: where
+    these would be more than `micro_tokens` in the mean, a step has fewer texts.
+    """
+    rows = [row for own in records for row in own][:MEASURED]
+    tokenizer, most = open_folder(plan.model, plan.opening.again).tokenizer, min(task.length for task in plan.tasks)
+    tokens = sum(min(most, len(tokenizer.encode(text))) for row in rows for text in row.texts)
+    long = CONTRASTIVE["training.batch"] * tokens > plan.training.micro_tokens * len(rows)
+    return CONTRASTIVE | ({"training.batch": BATCH} if long else {})
 
 
 def _of_sentences(folder: Folder) -> bool:
@@ -138,8 +191,10 @@ def _of_sentences(folder: Folder) -> bool:
     return found is not None and found.pooling in ("cls", "mean") and not found.remarks
 
 
-def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str]:
-    """Return the settings for as many steps of fine-tuning as the rows need, none where the paper's do, and the reason.
+def _small_data(
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingNeed
+) -> tuple[dict[str, Any], str]:
+    """Return the settings for as many steps of fine-tuning as are needed, none where the paper's do, and the reason.
 
     A learning rate that is given stays.
     """
@@ -149,16 +204,19 @@ def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tupl
         return sum(count(batch) for count in counts)
 
     before = plan.training.batch, plan.training.epochs
-    found = small_data(steps, batch=before[0], epochs=before[1])
+    found = small_data(steps, batch=before[0], epochs=before[1], need=need)
     made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
+    rate = need.usual_rate if found == before else need.rate
+    chosen: dict[str, Any] = {} if found == before else dict(zip(LENGTH, found))
+    if rate and RATE_NAME in plan.open:
+        chosen[RATE_NAME] = rate
     if found == before:
-        return {}, f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
-    chosen: dict[str, Any] = dict(zip(LENGTH, found))
-    if "optimizer.learning_rate" in plan.open:
-        chosen["optimizer.learning_rate"] = RATE
-    few = f", all that {EPOCHS} epochs of so few rows give" if makes < STEPS else ""
+        enough = f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
+        return chosen, f"{enough}; {need.reason}, so the learning rate is high" if need.reason else enough
+    few = f", all that {need.epochs} epochs of so few rows give" if makes < need.steps else ""
+    reason = f"{need.reason}, and " if need.reason else ""
     return chosen, (
-        f"batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
+        f"{reason}batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
         f"{makes:,}{few}. --settings paper uses the paper's values."
     )
 

@@ -29,7 +29,7 @@ class Defaults:
     """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: few-shot learning for
     under 100 texts with a class each, if none of these is given (--few-shot); else the same as paper, but if neither
     batch nor epochs is given and these make fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
-    and 5e-5."""
+    and 5e-5. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher rate."""
 
 
 @dataclass(frozen=True, kw_only=True)

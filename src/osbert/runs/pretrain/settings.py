@@ -22,6 +22,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
 from osbert.runs.pretrain.data_settings import DataSettings
+from osbert.runs.pretrained_tokens import origin_facts
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -140,7 +141,7 @@ class PretrainPlan:
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
-            **({} if self.origin is None else hub_facts(self.origin.folder)),
+            **({} if self.origin is None else hub_facts(self.origin.folder) | origin_facts(self.origin.folder)),
             **({} if self.budget is None else {"budget": dict(self.budget)}),
         }
 

@@ -1,0 +1,46 @@
+"""How many tokens an encoder was pretrained on, by its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from osbert.training.run_folder import RunFolder
+
+ORIGIN_TOKENS = "origin_tokens"
+"""The key in run.json of what an encoder that was trained further had seen before."""
+
+
+def pretrained_tokens(folder: Path) -> int | None:
+    """Return how many tokens an encoder was pretrained on: steps times sequences times their length, at most.
+
+    None where the folder does not say: of a published model and what went on from one, and of a fine-tuned run.
+    """
+    return tokens_of(RunFolder(folder).facts)
+
+
+def origin_facts(origin: Path) -> dict[str, int]:
+    """Return what run.json keeps of the tokens that the encoder in a folder, from which a run goes on, has seen."""
+    tokens = pretrained_tokens(origin)
+    return {} if tokens is None else {ORIGIN_TOKENS: tokens}
+
+
+def tokens_of(facts: Mapping[str, Any]) -> int | None:
+    """Return the same by what run.json holds.
+
+    >>> run = {"settings": {"objectives": ["mlm"], "training": {"steps": 100}, "data": {"batch": 8, "length": 64}}}
+    >>> tokens_of(run)
+    51200
+    >>> tokens_of({**run, "origin": "a published model's hash"})
+    >>> tokens_of({**run, "origin": "the hash of one of ours", "origin_tokens": 1_000_000})
+    1051200
+    """
+    before = facts.get(ORIGIN_TOKENS) if facts.get("origin") else 0
+    settings = facts.get("settings", {})
+    if before is None or "objectives" not in settings:  # an origin of which nothing is known, or no pretraining
+        return None
+    try:
+        return int(before + settings["training"]["steps"] * settings["data"]["batch"] * settings["data"]["length"])
+    except (KeyError, TypeError):  # written by hand
+        return None
