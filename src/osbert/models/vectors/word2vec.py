@@ -141,7 +141,7 @@ def cbow(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: 
 
 
 def loss(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
-    """Return the sum of a step's losses and the number of predictions, as `cbow` (`centred`) or `skip_gram` has them."""
+    """Return the sum of a step's losses and the number of predictions, by `cbow` (`centred`) or `skip_gram`."""
     softplus = torch.nn.functional.softplus
     if centred:
         number = step.pairs.sum(2, keepdim=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
+from osbert.runs.vectors.settings import vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -149,11 +148,10 @@ class PretrainPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
-        content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
         return {
             "osbert": __version__,
             "recipe": self.name,
-            "corpus": hashlib.sha256(content.encode()).hexdigest(),
+            "corpus": self.corpus.content,
             "tokenizer": self.tokenizer.fingerprint,
             "documents": self.corpus.documents,
             "tokens": self.corpus.tokens,
@@ -255,6 +253,11 @@ def read_settings(
     """
     table = {**recipe.read(name), **(model or {})}
     given = given or {}
+    if vector_schema(table) is not None:
+        raise UserError(
+            f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does.",
+            code="options-exclude-each-other",
+        )
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}
@@ -268,6 +271,8 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     Objectives of the user's own are imported if they are among those given, or if `opening` trusts the recipe's file.
     Raises UserError when there is no such objective or family, and at code that is not trusted.
     """
+    if (vectors := vector_schema(table)) is not None:
+        return vectors
     typed = {key: given[key] for key in BASIC if key in given}
     base = _chosen(table, typed)
     try:

@@ -1,0 +1,226 @@
+"""One run of word2vec or GloVe: rounds on all cores, a checkpoint after each, a static model at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert import __version__, recipe
+from osbert.corpus.shards import Corpus
+from osbert.corpus.workers import end_with_parent
+from osbert.errors import UserError
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
+from osbert.models.contract import Learner
+from osbert.models.settings import settings_of
+from osbert.runs.contract import Notice, Watch
+from osbert.runs.events import Measurement
+from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
+from osbert.runs.vectors.settings import VectorSettings
+from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
+from osbert.text.tokenizer import SPECIALS
+from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
+from osbert.training.interruption import Interruption
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import Metrics
+
+FAMILY = "static"
+TABLES = "tables.npy"
+"""The file in which the processes of a run have their tables in common."""
+
+
+@dataclass(kw_only=True)
+class VectorRun:
+    """A run into the folder `out`, which its caller holds."""
+
+    name: str
+    settings: VectorSettings
+    corpus: Corpus
+    out: Path
+    watch: Watch
+    wish: Interruption
+    tokenizer: AnyTokenizer = field(init=False)
+
+    def complete(self) -> bool:
+        """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
+
+        Raises UserError when the folder belongs to another run.
+        """
+        self.tokenizer = read_any_tokenizer(self.corpus.folder)
+        if self.tokenizer.fingerprint != self.corpus.fingerprint:
+            raise UserError(
+                f"The tokenizer in {self.corpus.folder} is not the one that the corpus was built with: build the "
+                "corpus again.",
+                code="mismatched-tokenizer",
+            )
+        folder = RunFolder(self.out)
+        table, defaults = recipe.as_table(self.settings), recipe.defaults(type(self.settings))
+        # How many processes there are changes no setting of the method.
+        folder.begin({**table, "workers": 0}, self._facts(), inputs=("corpus", "tokenizer"), defaults=defaults)
+        if folder.finished:
+            self.watch(Notice(f"The run in {self.out} is finished; nothing is left to do."))
+            return True
+        learner = learner_for(
+            self.settings, corpus=self.corpus, specials=_specials(self.tokenizer), folder=self.out / CHECKPOINTS
+        )
+        if not learner.counts.any():
+            raise UserError(f"{self.corpus.folder} has no words that vectors could be learnt of.", code="no-data")
+        tables = self._rounds(learner)
+        if tables is None:
+            return False
+        self._write(learner, tables)
+        folder.finish({"parameters": len(self.tokenizer) * self.settings.width})
+        (self.out / TABLES).unlink()
+        self.watch(Notice(f"The vectors of {len(self.tokenizer):,} pieces are in {self.out}."))
+        return True
+
+    def _facts(self) -> Mapping[str, Any]:
+        corpus = self.corpus
+        return {
+            "osbert": __version__,
+            "recipe": self.name,
+            "corpus": corpus.content,
+            "tokenizer": self.tokenizer.fingerprint,
+            "documents": corpus.documents,
+            "tokens": corpus.tokens,
+            "vocabulary": corpus.vocabulary,
+        }
+
+    def _rounds(self, learner: AnyLearner) -> Tensor | None:
+        """Return the learnt tables, None where a wish stopped the run before its end."""
+        checkpoints = Checkpoints(self.out / CHECKPOINTS, keep=1)
+        checkpoints.tidy()
+        done, damages = checkpoints.newest()
+        for damage in damages:
+            self.watch(Notice(damage, warning=True))
+        checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        learner.prepare()
+        if done is None:
+            done, first = 0, learner.fresh()
+        else:
+            first = list(checkpoints.read(done).weights.values())
+            self.watch(Notice(f"Going on from the checkpoint of round {done:,}."))
+        workers = self.settings.workers or len(os.sched_getaffinity(0))
+        self.watch(
+            Notice(
+                f"{self.settings.vectors} with {self.settings.width} numbers a vector on {self.corpus.tokens:,} words, "
+                f"{learner.rounds:,} rounds, {workers} processes"
+            )
+        )
+        metrics = Metrics(self.out, every=1, memory={})
+        metrics.go_back(done)
+        shape = (len(first), *first[0].shape)
+        array = np.lib.format.open_memmap(self.out / TABLES, mode="w+", dtype=np.float32, shape=shape)
+        array[:] = np.stack([table.numpy() for table in first])
+        tables = torch.from_numpy(array)
+        with _round(learner, tables, self.out / TABLES, workers) as learn:
+            for number in range(done, learner.rounds):
+                if self.wish.signal:
+                    self.watch(Notice(f"Stopped after round {number:,}. The same command goes on from there."))
+                    return None
+                self._measure(number, learn, metrics)
+                self._save(checkpoints, number + 1, tables)
+        return tables
+
+    def _measure(self, number: int, learn: Callable[[int], Totals], metrics: Metrics) -> None:
+        begun = time.monotonic()
+        totals = learn(number)
+        line = {
+            "step": number + 1,
+            f"{self.settings.vectors}.loss": totals.loss / max(1, totals.count),
+            "tokens_per_second": totals.words / (time.monotonic() - begun),
+        }
+        metrics.write(line)
+        self.watch(Measurement(of="training", values=line))
+
+    def _save(self, checkpoints: Checkpoints, step: int, tables: Tensor) -> None:
+        named = {str(place): table.clone() for place, table in enumerate(tables)}
+        try:
+            checkpoints.save(Checkpoint(step=step, weights=named, optimizer={}, state={"step": step}))
+        except WriteError as error:
+            self.watch(Notice(f"{error}. The run goes on without this checkpoint.", warning=True))
+
+    def _write(self, learner: AnyLearner, tables: Tensor) -> None:
+        vectors = learner.vectors(tables)
+        if not torch.isfinite(vectors).all():
+            raise UserError(
+                f"The vectors have become infinite or undefined. Give a lower --learning-rate (now "
+                f"{self.settings.learning_rate:g}) and another --out.",
+                code="training-diverged",
+            )
+        vectors[torch.from_numpy(learner.counts == 0)] = 0  # never learnt: special pieces, and words without occurrence
+        sizes = settings_of(FAMILY)().changed(vocabulary=len(vectors), width=self.settings.width)
+        write_static(self.out, self.tokenizer, sizes.empty(), vectors)
+
+
+def write_static(folder: Path, tokenizer: AnyTokenizer, backbone: Any, vectors: Tensor) -> None:
+    """Write a model of the static family with these vectors (V, D), and its tokenizer."""
+    backbone.load_state_dict(dict.fromkeys(backbone.state_dict(), vectors), assign=True)
+    write_any_tokenizer(tokenizer, folder, length=backbone.architecture.length)
+    write_model(Learner(backbone, {}), folder)
+
+
+def _specials(tokenizer: AnyTokenizer) -> tuple[int, ...]:
+    """Return the ids of the pieces that are no words."""
+    pieces = tokenizer.specials.values() if isinstance(tokenizer, FileTokenizer) else SPECIALS
+    return tuple(tokenizer.vocabulary.index(piece) for piece in dict.fromkeys(pieces))
+
+
+@contextmanager
+def _round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> Iterator[Callable[[int], Totals]]:
+    """Yield what learns a round, by its number, in this process or in several.
+
+    Raises UserError when one of several dies.
+    """
+    with ExitStack() as held:
+        threads = torch.get_num_threads()
+        held.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(1)  # the products are too small to be cut further
+        if workers == 1:
+            yield lambda number: learner.learn(tables, number, 0, 1)
+            return
+        pool = held.enter_context(
+            ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin, initargs=(learner, path))
+        )
+
+        def learn(number: int) -> Totals:
+            try:
+                waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
+                return sum((one.result() for one in waiting), Totals())
+            except BrokenProcessPool as error:
+                raise UserError(
+                    "A process was ended from outside, most often for want of memory. Give the same command again with "
+                    f"fewer --workers (now {workers}): it goes on from the last round.",
+                    code="out-of-memory",
+                ) from error
+
+        yield learn
+
+
+_learner: AnyLearner  # of a process that learns, set once when it begins
+_tables: Tensor
+
+
+def _begin(learner: AnyLearner, path: Path) -> None:
+    global _learner, _tables
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    end_with_parent()
+    torch.set_num_threads(1)
+    _learner, _tables = learner, torch.from_numpy(np.load(path, mmap_mode="r+"))
+
+
+def _learn(number: int, part: int, parts: int) -> Totals:
+    return _learner.learn(_tables, number, part, parts)
