@@ -22,10 +22,8 @@ from osbert import __version__, recipe
 from osbert.corpus.shards import Corpus
 from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import write_model
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
-from osbert.models.contract import Learner
-from osbert.models.settings import settings_of
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
@@ -37,7 +35,6 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import Metrics
 
-FAMILY = "static"
 TABLES = "tables.npy"
 """The file in which the processes of a run have their tables in common."""
 
@@ -162,15 +159,7 @@ class VectorRun:
                 code="training-diverged",
             )
         vectors[torch.from_numpy(learner.counts == 0)] = 0  # never learnt: special pieces, and words without occurrence
-        sizes = settings_of(FAMILY)().changed(vocabulary=len(vectors), width=self.settings.width)
-        write_static(self.out, self.tokenizer, sizes.empty(), vectors)
-
-
-def write_static(folder: Path, tokenizer: AnyTokenizer, backbone: Any, vectors: Tensor) -> None:
-    """Write a model of the static family with these vectors (V, D), and its tokenizer."""
-    backbone.load_state_dict(dict.fromkeys(backbone.state_dict(), vectors), assign=True)
-    write_any_tokenizer(tokenizer, folder, length=backbone.architecture.length)
-    write_model(Learner(backbone, {}), folder)
+        write_static(self.out, self.tokenizer, vectors)
 
 
 def _specials(tokenizer: AnyTokenizer) -> tuple[int, ...]:
