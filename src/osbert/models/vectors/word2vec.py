@@ -19,9 +19,12 @@ from torch import Tensor
 ROW = 32
 """Words whose pairs are one product; their windows reach into both neighbouring rows."""
 GROUP = 8
-"""Rows in a step."""
+"""Rows in a step, at most."""
 NEGATIVES = 64
 """Noise words that a step draws."""
+STABLE = 3.0
+"""The most that the learning rate times the expected number of gradients of one row may be in a step: with more,
+vectors of frequent words swing ever further."""
 POWER = 0.75
 """Exponent of the counts from which noise words are drawn (Mikolov et al. 2013b, section 2.2)."""
 
@@ -78,10 +81,27 @@ def noise_bounds(counts: NDArray[np.integer]) -> NDArray[np.float64]:
     return bounds / bounds[-1]
 
 
+def pace(load: float) -> tuple[int, float]:
+    """Return the rows of a step and the factor of the learning rate with which steps stay stable.
+
+    `load`: the learning rate times the gradients that a row of words has for the table row of the most frequent word.
+
+    >>> pace(0.1), pace(1.0), pace(6.0)
+    ((8, 1.0), (3, 1.0), (1, 0.5))
+    """
+    return max(1, min(GROUP, int(STABLE / load))), min(1.0, STABLE / load)
+
+
 def steps(
-    ids: NDArray[np.integer], texts: NDArray[np.integer], *, window: int, centred: bool, rng: np.random.Generator
+    ids: NDArray[np.integer],
+    texts: NDArray[np.integer],
+    *,
+    window: int,
+    centred: bool,
+    rng: np.random.Generator,
+    group: int = GROUP,
 ) -> Iterator[Step]:
-    """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps.
+    """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps of `group` rows.
 
     Each word has a window of 1 to `window` words to either side. `centred`: the words around a word within its own
     window are paired with it (CBOW); otherwise those in whose windows it is (skip-gram).
@@ -92,8 +112,8 @@ def steps(
     rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
     distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window))  # (S, E)
     near, others = distances[None] * (distances > 0), _around(texts, window, -2)
-    for start in range(0, len(rows), GROUP):
-        part = slice(start, start + GROUP)
+    for start in range(0, len(rows), group):
+        part = slice(start, start + group)
         wide = widths.reshape(-1, ROW)[part, :, None] if centred else _around(widths, window, 0)[part, None, :]
         pairs = (near <= wide) & (near > 0) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
         yield Step(

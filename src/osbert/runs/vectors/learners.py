@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -25,7 +25,9 @@ LOOK = 50
 LOWEST_RATE = 1e-4
 """The share of the first learning rate at which word2vec ends."""
 CELLS = 1024
-"""Cells in a step of GloVe."""
+"""Cells in a step of GloVe, at most."""
+SPREAD = 16
+"""Words of the vocabulary for each cell of a step, so that few cells of a step change the same row."""
 SHUFFLED = 1
 
 
@@ -82,7 +84,6 @@ class Word2VecLearner(VectorLearner):
 
     tables: ClassVar[int] = 2
     settings: Word2VecSettings
-    _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     @property
     def columns(self) -> int:
@@ -120,26 +121,40 @@ class Word2VecLearner(VectorLearner):
             totals += self._learn_block(tables, epoch, place, self.settings.learning_rate * max(LOWEST_RATE, 1 - done))
         return totals
 
+    @cached_property
+    def _keep(self) -> NDArray[np.float64]:
+        return word2vec.keep_rates(self.counts, self.settings.sample)
+
+    @cached_property
+    def _noise(self) -> NDArray[np.float64]:
+        return word2vec.noise_bounds(self.counts)
+
+    @cached_property
+    def _pace(self) -> tuple[int, float]:
+        """Return the rows of a step and the factor of the rate, by the most frequent word (`word2vec.pace`)."""
+        settings, kept = self.settings, self.counts * self._keep
+        share = max(kept.max() / kept.sum(), np.diff(self._noise, prepend=0).max())
+        predictions = 1 if settings.method == "cbow" else settings.window + 1
+        return word2vec.pace(settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * share)
+
     def _learn_block(self, tables: Tensor, epoch: int, place: int, rate: float) -> Totals:
         settings, centred = self.settings, self.settings.method == "cbow"
         rng = np.random.default_rng([settings.seed, epoch, place])
-        if not self._cache:
-            self._cache["keep"] = word2vec.keep_rates(self.counts, settings.sample)
-            self._cache["noise"] = word2vec.noise_bounds(self.counts)
         vectors = word2vec.Vectors(inputs=tables[0], outputs=tables[1])
         ids, texts = self.words(self.blocks[place])
         totals = Totals(words=len(ids))
-        kept = rng.random(len(ids)) < self._cache["keep"][ids]
+        kept = rng.random(len(ids)) < self._keep[ids]
         learn = word2vec.cbow if centred else word2vec.skip_gram
-        steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng)
-        most = -(-len(ids) // (word2vec.ROW * word2vec.GROUP))
+        group, factor = self._pace
+        steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
+        most = -(-len(ids) // (word2vec.ROW * group))
         drawn = rng.random((most, word2vec.NEGATIVES))
-        noise = torch.from_numpy(np.searchsorted(self._cache["noise"], drawn, side="right"))
+        noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
         for index, step in enumerate(steps):
             if index % LOOK == 0:
                 found = word2vec.loss(vectors, step, noise[index], negative=settings.negative, centred=centred)
                 totals += Totals(loss=found[0], count=found[1])
-            learn(vectors, step, noise[index], negative=settings.negative, rate=rate)
+            learn(vectors, step, noise[index], negative=settings.negative, rate=rate * factor)
         return totals
 
 
@@ -192,9 +207,10 @@ class GloveLearner(VectorLearner):
         names, totals = ("words", "contexts", "word_squares", "context_squares"), Totals()
         learnt = glove.GloveTables(**dict(zip(names, tables)))
         settings = self.settings
-        for start in range(bounds[0], bounds[1], CELLS):
+        cells = min(CELLS, max(1, len(self.counts) // SPREAD))
+        for start in range(bounds[0], bounds[1], cells):
             rows, others, counts = (
-                torch.from_numpy(np.array(column[start : min(start + CELLS, bounds[1])])) for column in columns
+                torch.from_numpy(np.array(column[start : min(start + cells, bounds[1])])) for column in columns
             )
             loss = glove.learn_cells(
                 learnt, (rows.long(), others.long(), counts),

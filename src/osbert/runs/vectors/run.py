@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +15,13 @@ from torch import Tensor
 
 from osbert import __version__, recipe
 from osbert.corpus.shards import Corpus
-from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
+from osbert.runs.vectors.processes import one_round
 from osbert.runs.vectors.settings import VectorSettings
 from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SPECIALS
@@ -123,7 +118,7 @@ class VectorRun:
         array = np.lib.format.open_memmap(self.out / TABLES, mode="w+", dtype=np.float32, shape=shape)
         array[:] = np.stack([table.numpy() for table in first])
         tables = torch.from_numpy(array)
-        with _round(learner, tables, self.out / TABLES, workers) as learn:
+        with one_round(learner, tables, self.out / TABLES, workers) as learn:
             for number in range(done, learner.rounds):
                 if self.wish.signal:
                     self.watch(Notice(f"Stopped after round {number:,}. The same command goes on from there."))
@@ -166,50 +161,3 @@ def _specials(tokenizer: AnyTokenizer) -> tuple[int, ...]:
     """Return the ids of the pieces that are no words."""
     pieces = tokenizer.specials.values() if isinstance(tokenizer, FileTokenizer) else SPECIALS
     return tuple(tokenizer.vocabulary.index(piece) for piece in dict.fromkeys(pieces))
-
-
-@contextmanager
-def _round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> Iterator[Callable[[int], Totals]]:
-    """Yield what learns a round, by its number, in this process or in several.
-
-    Raises UserError when one of several dies.
-    """
-    with ExitStack() as held:
-        threads = torch.get_num_threads()
-        held.callback(torch.set_num_threads, threads)
-        torch.set_num_threads(1)  # the products are too small to be cut further
-        if workers == 1:
-            yield lambda number: learner.learn(tables, number, 0, 1)
-            return
-        pool = held.enter_context(
-            ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin, initargs=(learner, path))
-        )
-
-        def learn(number: int) -> Totals:
-            try:
-                waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
-                return sum((one.result() for one in waiting), Totals())
-            except BrokenProcessPool as error:
-                raise UserError(
-                    "A process was ended from outside, most often for want of memory. Give the same command again with "
-                    f"fewer --workers (now {workers}): it goes on from the last round.",
-                    code="out-of-memory",
-                ) from error
-
-        yield learn
-
-
-_learner: AnyLearner  # of a process that learns, set once when it begins
-_tables: Tensor
-
-
-def _begin(learner: AnyLearner, path: Path) -> None:
-    global _learner, _tables
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
-    end_with_parent()
-    torch.set_num_threads(1)
-    _learner, _tables = learner, torch.from_numpy(np.load(path, mmap_mode="r+"))
-
-
-def _learn(number: int, part: int, parts: int) -> Totals:
-    return _learner.learn(_tables, number, part, parts)
