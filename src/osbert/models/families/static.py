@@ -18,7 +18,7 @@ class StaticSizes(Sizes):
     """The sizes of a table of vectors."""
 
     family: ClassVar[str] = "static"
-    layers: ClassVar[int] = 0
+    layers: ClassVar[int] = 0  # type: ignore[misc]
     width: int = 100
     """Numbers in a vector."""
     vocabulary: int = 0

@@ -19,7 +19,7 @@ from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.runs.vectors.run import VectorRun
-from osbert.runs.vectors.settings import VectorSettings, read_vector_settings
+from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
 from osbert.training.distributed import joined
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.run_folder import RunFolder
@@ -99,7 +99,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     return EncoderRun(request.out)
 
 
-def _learn_vectors(request: PretrainRequest, settings: VectorSettings, watch: Watch, wish: Interruption) -> EncoderRun:
+def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Watch, wish: Interruption) -> EncoderRun:
     """Learn static vectors to the end, from where the folder's run stands."""
     with joined() as group:
         if group.size > 1 or request.origin is not None:

@@ -254,10 +254,8 @@ def read_settings(
     table = {**recipe.read(name), **(model or {})}
     given = given or {}
     if vector_schema(table) is not None:
-        raise UserError(
-            f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does.",
-            code="options-exclude-each-other",
-        )
+        told = f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does."
+        raise UserError(told, code="options-exclude-each-other")
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}

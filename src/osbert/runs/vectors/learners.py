@@ -14,7 +14,7 @@ from torch import Tensor
 
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.models.vectors import glove, word2vec
-from osbert.runs.vectors.settings import GloveSettings, Word2VecSettings
+from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
 
 BLOCK = 1 << 16
 """Words that are read, thinned out and laid out in windows at a time; windows end at its ends."""
@@ -227,9 +227,7 @@ class GloveLearner(VectorLearner):
 AnyLearner = Word2VecLearner | GloveLearner
 
 
-def learner_for(
-    settings: Word2VecSettings | GloveSettings, *, corpus: Corpus, specials: tuple[int, ...], folder: Path
-) -> AnyLearner:
+def learner_for(settings: MethodSettings, *, corpus: Corpus, specials: tuple[int, ...], folder: Path) -> AnyLearner:
     """Return what learns by these settings."""
     kind = Word2VecLearner if isinstance(settings, Word2VecSettings) else GloveLearner
     return kind(settings=settings, corpus=corpus, specials=specials, folder=folder)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
-from osbert.runs.vectors.settings import VectorSettings
+from osbert.runs.vectors.settings import MethodSettings
 from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SPECIALS
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
@@ -39,7 +39,7 @@ class VectorRun:
     """A run into the folder `out`, which its caller holds."""
 
     name: str
-    settings: VectorSettings
+    settings: MethodSettings
     corpus: Corpus
     out: Path
     watch: Watch

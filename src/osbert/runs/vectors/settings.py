@@ -46,6 +46,8 @@ class VectorSettings:
 class Word2VecSettings(VectorSettings):
     """word2vec (Mikolov et al. 2013), with negative sampling."""
 
+    vectors: Literal["word2vec"] = "word2vec"
+    """The method; another one has a recipe of its own."""
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     """skip-gram: each word predicts those around it. cbow: the mean of the words around a word predicts it."""
     negative: int = 5
@@ -66,8 +68,8 @@ class Word2VecSettings(VectorSettings):
 class GloveSettings(VectorSettings):
     """GloVe (Pennington et al. 2014), section 4.2."""
 
-    vectors: Literal["word2vec", "glove"] = "glove"
-    """How vectors are learnt: word2vec or glove."""
+    vectors: Literal["glove"] = "glove"
+    """The method; another one has a recipe of its own."""
     window: int = 15
     """Words to either side that a word is counted with, at most."""
     epochs: int = 25
@@ -87,10 +89,11 @@ class GloveSettings(VectorSettings):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
-KINDS: Mapping[str, type[VectorSettings]] = {"word2vec": Word2VecSettings, "glove": GloveSettings}
+MethodSettings = Word2VecSettings | GloveSettings
+KINDS: Mapping[str, type[MethodSettings]] = {"word2vec": Word2VecSettings, "glove": GloveSettings}
 
 
-def vector_schema(table: Mapping[str, Any]) -> type[VectorSettings] | None:
+def vector_schema(table: Mapping[str, Any]) -> type[MethodSettings] | None:
     """Return the class of the settings of a recipe that learns static vectors, None for any other recipe.
 
     Raises UserError for an unknown method.
@@ -108,8 +111,10 @@ def vector_schema(table: Mapping[str, Any]) -> type[VectorSettings] | None:
     return KINDS[name]
 
 
-def read_vector_settings(name: str, given: Mapping[str, Any]) -> VectorSettings | None:
+def read_vector_settings(name: str, given: Mapping[str, Any]) -> MethodSettings | None:
     """Return the settings of a recipe with those `given` laid over it, None if it learns no static vectors."""
     table = recipe.read(name) if name else {}
     schema = vector_schema(table)
-    return schema and recipe.build(schema, recipe.override(table, given, schema=schema), where=name)
+    if schema is None:
+        return None
+    return recipe.build(schema, recipe.override(table, given, schema=schema), where=name)
