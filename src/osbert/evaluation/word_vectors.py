@@ -52,7 +52,7 @@ class WordTable:
 
     def places(self) -> Mapping[str, int]:
         """Return the place of each word that has a vector."""
-        there = self.vectors.any(axis=1)
+        there = np.abs(self.vectors).max(axis=1) > 0
         return {word: place for place, word in enumerate(self.words) if there[place]}
 
     def similarity(self, pairs: Iterable[Pair]) -> WordScore:

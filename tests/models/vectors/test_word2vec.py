@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from osbert.models.vectors import word2vec
-from osbert.models.vectors.word2vec import Step, Vectors
+from osbert.models.vectors.word2vec import Vectors, WindowStep
 
 A, B = 0, 1
 INPUTS = [[0.5, -0.25, 1], [-1, 0.75, 0.5]]
@@ -62,8 +62,8 @@ def one_by_one(predictions: Sequence[tuple[list[int], int, int]], sigmoid: Calla
     return np.stack([inputs, outputs])
 
 
-def prediction(ids: Sequence[int], around: Sequence[int], pairs: Sequence[Sequence[int]]) -> Step:
-    return Step(
+def prediction(ids: Sequence[int], around: Sequence[int], pairs: Sequence[Sequence[int]]) -> WindowStep:
+    return WindowStep(
         ids=torch.tensor([ids]), around=torch.tensor([around]), pairs=torch.tensor([pairs], dtype=torch.float32)
     )
 
@@ -90,7 +90,7 @@ def test_single_predictions_are_gensims(learn, seed) -> None:
     np.testing.assert_allclose(found, one_by_one(gensims, exact), atol=1e-6)
 
 
-def plain(learn, vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: float) -> Vectors:
+def plain(learn, vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> Vectors:
     """Return the tables after a step, pair by pair, each with the tables as they were before it."""
     inputs, outputs = vectors.inputs.clone(), vectors.outputs.clone()
     old_in, old_out, weight = vectors.inputs, vectors.outputs, negative / len(noise)

@@ -14,7 +14,7 @@ KEY = "vectors"
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorSettings:
+class StaticSettings:
     """What both methods have."""
 
     vectors: Literal["word2vec", "glove"] = "word2vec"
@@ -43,7 +43,7 @@ class VectorSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word2VecSettings(VectorSettings):
+class Word2VecSettings(StaticSettings):
     """word2vec (Mikolov et al. 2013), with negative sampling."""
 
     vectors: Literal["word2vec"] = "word2vec"
@@ -65,7 +65,7 @@ class Word2VecSettings(VectorSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GloveSettings(VectorSettings):
+class GloveSettings(StaticSettings):
     """GloVe (Pennington et al. 2014), section 4.2."""
 
     vectors: Literal["glove"] = "glove"
