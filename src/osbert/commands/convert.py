@@ -20,7 +20,7 @@ def convert(
     target: Path,
     /,
     *,
-    to: Literal["osbert", "huggingface", "google", "onnx"],
+    to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"],
     task: str | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
@@ -35,13 +35,13 @@ def convert(
     ----------
     source
         A run folder, a Hugging Face folder, a folder with bert_config.json, vocab.txt and bert_model.ckpt.*, or the
-        prefix of one of several checkpoints in such a folder; or a name (docs/models-by-name.md).
+        prefix of one of several checkpoints in such a folder; a name (docs/models-by-name.md); a file of word vectors.
     target
         The folder to write, which is not there yet, or empty.
     to
         osbert: a run folder, which predict, embed, finetune --model and pretrain --from take. huggingface: what
         AutoModel or SentenceTransformer reads, and nothing else. google: what google-research/bert reads. onnx: what
-        osbert export writes.
+        osbert export writes. word2vec and glove: the file TARGET, .txt, .vec or .bin (binary), of a static model.
     task
         What the last layer of a model is for, where its config does not tell: classify, multilabel, regress, rerank,
         tag, span, choose, or a kind of your own by its dotted name.

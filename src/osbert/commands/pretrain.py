@@ -37,8 +37,8 @@ def pretrain(
     recipe
         A TOML file, such as the recipe.toml of another run, or the name of a packaged one: bert-base, bert-large,
         bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base, cpu, further; models that
-        write: gpt-small, unilm-base, unilm-small, t5-small, t5-mini, bart-base, bart-mini, mass-base, mass-mini.
-        More: docs/recipes.md.
+        write: gpt-small, unilm-base, unilm-small, t5-small, t5-mini, bart-base, bart-mini, mass-base, mass-mini;
+        vectors of words: word2vec, glove. More: docs/recipes.md.
     corpus
         A folder that `osbert corpus build` made.
     out

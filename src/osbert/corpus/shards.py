@@ -7,6 +7,8 @@ that goes on from the shard before has no entry); `words.npy`, the bits of the w
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -113,6 +115,12 @@ class Corpus:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder's name: a loader worker maps the shards itself."""
         return Corpus, (self.folder, self.manifest)
+
+    @property
+    def content(self) -> str:
+        """Return the SHA-256 of the hashes of all shards, by which a run knows its corpus."""
+        files = json.dumps([shard["files"] for shard in self.manifest["shards"]], sort_keys=True)
+        return hashlib.sha256(files.encode()).hexdigest()
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

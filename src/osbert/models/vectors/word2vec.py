@@ -15,19 +15,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding
 
 ROW = 32
 """Words whose pairs are one product; their windows reach into both neighbouring rows."""
-GROUP = 8
-"""Rows in a step."""
+GROUP = 16
+"""Rows in a step, at most."""
 NEGATIVES = 64
 """Noise words that a step draws."""
+STABLE = 3.0
+"""The most that the learning rate times the expected number of gradients of one row may be in a step: with more,
+vectors of frequent words swing ever further."""
 POWER = 0.75
 """Exponent of the counts from which noise words are drawn (Mikolov et al. 2013b, section 2.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class WindowStep:
     """The words of one step, R rows of S, with `reach` words on either side of a row (E = S + 2 reach).
 
     `ids` (R, S), `around` (R, E): the words. `pairs` (R, S, E): 1 where a word and one around it are a pair.
@@ -78,10 +82,27 @@ def noise_bounds(counts: NDArray[np.integer]) -> NDArray[np.float64]:
     return bounds / bounds[-1]
 
 
+def pace(load: float) -> tuple[int, float]:
+    """Return the rows of a step and the factor of the learning rate with which steps stay stable.
+
+    `load`: the learning rate times the gradients that a row of words has for the table row of the most frequent word.
+
+    >>> pace(0.1), pace(1.0), pace(6.0)
+    ((16, 1.0), (3, 1.0), (1, 0.5))
+    """
+    return max(1, min(GROUP, int(STABLE / load))), min(1.0, STABLE / load)
+
+
 def steps(
-    ids: NDArray[np.integer], texts: NDArray[np.integer], *, window: int, centred: bool, rng: np.random.Generator
-) -> Iterator[Step]:
-    """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps.
+    ids: NDArray[np.integer],
+    texts: NDArray[np.integer],
+    *,
+    window: int,
+    centred: bool,
+    rng: np.random.Generator,
+    group: int = GROUP,
+) -> Iterator[WindowStep]:
+    """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps of `group` rows.
 
     Each word has a window of 1 to `window` words to either side. `centred`: the words around a word within its own
     window are paired with it (CBOW); otherwise those in whose windows it is (skip-gram).
@@ -92,24 +113,25 @@ def steps(
     rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
     distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window))  # (S, E)
     near, others = distances[None] * (distances > 0), _around(texts, window, -2)
-    for start in range(0, len(rows), GROUP):
-        part = slice(start, start + GROUP)
+    for start in range(0, len(rows), group):
+        part = slice(start, start + group)
         wide = widths.reshape(-1, ROW)[part, :, None] if centred else _around(widths, window, 0)[part, None, :]
         pairs = (near <= wide) & (near > 0) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
-        yield Step(
+        yield WindowStep(
             ids=torch.from_numpy(rows[part]),
             around=torch.from_numpy(around[part]),
             pairs=torch.from_numpy(pairs.astype(np.float32)),
         )
 
 
-def skip_gram(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: float) -> None:
+def skip_gram(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> None:
     """Add the gradients of a step to the tables: the input row of each word predicts the words that it is paired with.
 
     `noise` (M,): noise words, each counting negative / M times for every pair but those that predict it. The loss of a
     pair is -log s(u.v) - sum log s(-u.v') (Mikolov et al. 2013b, equation 4).
     """
-    inputs, targets, others = vectors.inputs[step.ids], vectors.outputs[step.around], vectors.outputs[noise]
+    inputs, targets = embedding(step.ids, vectors.inputs), embedding(step.around, vectors.outputs)
+    others = vectors.outputs[noise]
     pull = torch.sigmoid_(-(inputs @ targets.transpose(1, 2))).mul_(step.pairs)  # (R, S, E)
     same = (step.around[:, :, None] == noise).to(pull.dtype)  # (R, E, M)
     drawn = (step.pairs.sum(2, keepdim=True) - step.pairs @ same).mul_(-negative / len(noise))
@@ -120,15 +142,15 @@ def skip_gram(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, r
     vectors.outputs.index_add_(0, torch.cat([step.around.reshape(-1), noise]), change, alpha=rate)
 
 
-def cbow(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: float) -> None:
+def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> None:
     """Add the gradients of a step to the tables: the mean of the input rows around each word predicts the word.
 
     As in word2vec's code and in gensim, each of these rows gets the whole error of the mean, not divided by their
     number. `noise` as in `skip_gram`.
     """
-    targets, others = vectors.outputs[step.ids], vectors.outputs[noise]
+    targets, others = embedding(step.ids, vectors.outputs), vectors.outputs[noise]
     number = step.pairs.sum(2, keepdim=True)
-    means = (step.pairs @ vectors.inputs[step.around]).div_(number.clamp(min=1))  # (R, S, D)
+    means = (step.pairs @ embedding(step.around, vectors.inputs)).div_(number.clamp(min=1))  # (R, S, D)
     predicted = (number > 0).to(means.dtype)
     pull = torch.sigmoid_(-(means * targets).sum(2, keepdim=True)).mul_(predicted)  # (R, S, 1)
     drawn = (step.ids[:, :, None] != noise).to(means.dtype).mul_(predicted * (-negative / len(noise)))
@@ -140,8 +162,8 @@ def cbow(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, rate: 
     vectors.outputs.index_add_(0, torch.cat([step.ids.reshape(-1), noise]), change, alpha=rate)
 
 
-def loss(vectors: Vectors, step: Step, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
-    """Return the sum of a step's losses and the number of predictions, as `cbow` (`centred`) or `skip_gram` has them."""
+def loss(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
+    """Return the sum of a step's losses and the number of predictions, by `cbow` (`centred`) or `skip_gram`."""
     softplus = torch.nn.functional.softplus
     if centred:
         number = step.pairs.sum(2, keepdim=True)

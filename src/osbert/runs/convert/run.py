@@ -16,6 +16,7 @@ from osbert.interop.task_files import TaskHint
 from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
+from osbert.runs.convert import word_vectors
 from osbert.runs.convert.comparison import compare
 from osbert.runs.convert.table import count, described, table_lines
 
@@ -28,7 +29,7 @@ class ConversionSettings:
     although a tensor is a problem.
     """
 
-    to: Literal["osbert", "huggingface", "google", "onnx"]
+    to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"]
     task: str | None = None
     labels: tuple[str, ...] = ()
     anyway: bool = False
@@ -79,10 +80,20 @@ def convert(
 ) -> Conversion:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
 
+    Files of word vectors (.txt, .vec, .bin) become run folders, and static models such files.
+
     The target is there whole or not at all. Raises UserError where a tensor is a problem, unless settings.anyway, and
     where the two forms do not say the same of a few texts.
     """
     to = settings.to
+    if to == "word2vec" or to == "glove":
+        word_vectors.write_into_file(source, target, to, opening)
+        return Conversion(target=target, notes=[], problems=[])
+    if word_vectors.is_vector_file(source):
+        if to != "osbert":
+            raise UserError(f"{source} holds word vectors: give --to osbert first.", code="not-convertible")
+        with claim(target) as place:
+            return Conversion(target=target, notes=word_vectors.read_into_folder(source, place), problems=[])
     with claim(target) as place:
         check_target(source, place)
         hint = TaskHint(kind=settings.task, labels=settings.labels)

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.corpus.shards import Corpus
+from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
+from osbert.runs.vectors.run import VectorRun
+from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
 from osbert.training.distributed import joined
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.run_folder import RunFolder
@@ -76,6 +79,8 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     KeyboardInterrupt passes through: the last step is saved before, if it had come to its end.
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
+    if (vectors := read_vector_settings(request.recipe, request.settings)) is not None:
+        return _learn_vectors(request, vectors, watch, wish)
     with joined() as group, ExitStack() as held:
         watch = ignore if group.rank else watch
         try:
@@ -91,6 +96,30 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
             watch(Notice(remark))
     if not complete:
         raise StopRequest
+    return EncoderRun(request.out)
+
+
+def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Watch, wish: Interruption) -> EncoderRun:
+    """Learn static vectors to the end, from where the folder's run stands."""
+    with joined() as group:
+        if group.size > 1 or request.origin is not None:
+            raise UserError(
+                f"The recipe {request.recipe} learns vectors from nothing, in processes of its own: leave out "
+                f"{'--from' if request.origin else 'torchrun, and give --workers'}.",
+                code="options-exclude-each-other",
+            )
+    with ExitStack() as held:
+        _hold(request.out, held)
+        run = VectorRun(
+            name=Path(request.recipe).stem,
+            settings=settings,
+            corpus=Corpus.open(request.corpus),
+            out=request.out,
+            watch=watch,
+            wish=wish,
+        )
+        if not run.complete():
+            raise StopRequest
     return EncoderRun(request.out)
 
 

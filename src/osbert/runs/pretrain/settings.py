@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from osbert.models.settings import settings_of
 from osbert.objectives import Objective
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrained_tokens import origin_facts
+from osbert.runs.vectors.settings import vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -130,11 +129,10 @@ class PretrainPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report shows of them. Folders are left out: data may move."""
-        content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
         return {
             "osbert": __version__,
             "recipe": self.name,
-            "corpus": hashlib.sha256(content.encode()).hexdigest(),
+            "corpus": self.corpus.content,
             "tokenizer": self.tokenizer.fingerprint,
             "documents": self.corpus.documents,
             "tokens": self.corpus.tokens,
@@ -236,6 +234,9 @@ def read_settings(
     """
     table = {**recipe.read(name), **(model or {})}
     given = given or {}
+    if vector_schema(table) is not None:
+        told = f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does."
+        raise UserError(told, code="options-exclude-each-other")
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}
@@ -249,6 +250,8 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     Objectives of the user's own are imported if they are among those given, or if `opening` trusts the recipe's file.
     Raises UserError when there is no such objective or family, and at code that is not trusted.
     """
+    if (vectors := vector_schema(table)) is not None:
+        return vectors
     typed = {key: given[key] for key in BASIC if key in given}
     base = _chosen(table, typed)
     try:

@@ -1,0 +1,121 @@
+"""How good vectors of words are without a task: their likeness beside people's, and analogies."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+
+QUESTIONS = 512
+"""Analogies that are answered at a time."""
+MOST = 30_000
+"""Words among which analogies are answered, the first of the vocabulary, as word2vec's tool does."""
+
+Pair = tuple[str, str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordScore:
+    """A score and how many of the `given` items have vectors for all of their words."""
+
+    score: float
+    used: int
+    given: int
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        return f"{self.score:.3f} ({self.used:,} of {self.given:,})"
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """Words and their vectors (V, D), which are brought to length 1; a vector of 0 is as good as none.
+
+    >>> table = WordTable(["a", "b", "c"], np.array([[2.0, 0], [0.6, 0.8], [0, 1]]))
+    >>> str(table.similarity([("a", "b", 9), ("a", "c", 1), ("b", "c", 10), ("a", "x", 5)]))
+    '1.000 (3 of 4)'
+    """
+
+    words: Sequence[str]
+    vectors: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        """Bring the vectors to length 1."""
+        lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        object.__setattr__(self, "vectors", self.vectors / np.where(lengths > 0, lengths, 1))
+
+    def places(self) -> Mapping[str, int]:
+        """Return the place of each word that has a vector."""
+        there = np.abs(self.vectors).max(axis=1) > 0
+        return {word: place for place, word in enumerate(self.words) if there[place]}
+
+    def similarity(self, pairs: Iterable[Pair]) -> WordScore:
+        """Return Spearman's correlation of cosines with the scores that people gave to pairs of words."""
+        from scipy.stats import spearmanr
+
+        places, pairs = self.places(), [*pairs]
+        known = [(places[a], places[b], score) for a, b, score in pairs if a in places and b in places]
+        if len(known) < 2:
+            return WordScore(score=float("nan"), used=len(known), given=len(pairs))
+        first, second, scores = (np.array(column) for column in zip(*known))
+        cosines = (self.vectors[first] * self.vectors[second]).sum(1)
+        return WordScore(score=float(spearmanr(cosines, scores).statistic), used=len(known), given=len(pairs))
+
+    def analogies(self, questions: Iterable[Sequence[str]]) -> WordScore:
+        """Return the share of questions (a, b, c, d) in which d is nearest to b - a + c, a, b and c left out.
+
+        This is 3CosAdd (Mikolov et al. 2013c, section 4). A question with a word that has no vector is left out.
+        """
+        places, questions = self.places(), [*questions]
+        known = [[places[word] for word in words] for words in questions if all(word in places for word in words)]
+        right = 0
+        for start in range(0, len(known), QUESTIONS):
+            a, b, c, d = np.array(known[start : start + QUESTIONS]).T
+            cosines = (self.vectors[b] - self.vectors[a] + self.vectors[c]) @ self.vectors[:MOST].T
+            for given in (a, b, c):
+                rows = np.flatnonzero(given < cosines.shape[1])
+                cosines[rows, given[rows]] = -np.inf
+            right += int((cosines.argmax(1) == d).sum())
+        return WordScore(score=right / len(known) if known else float("nan"), used=len(known), given=len(questions))
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Return the pairs of a file such as WordSim-353's (commas) or SimLex-999's (tabs, the score in its column).
+
+    Words are in lower case. Raises UserError with the line that has no score.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [*csv.reader(file, delimiter="," if path.suffix == ".csv" else "\t")]
+    column = rows[0].index("SimLex999") if rows and "SimLex999" in rows[0] else 2
+    found = []
+    for number, row in enumerate(rows[1:], 2):
+        try:
+            found.append((row[0].lower(), row[1].lower(), float(row[column])))
+        except (IndexError, ValueError):
+            raise UserError(
+                f"{path}, line {number}: {row} are not two words and a score.", code="unusable-row"
+            ) from None
+    return found
+
+
+def read_questions(path: Path) -> dict[str, list[list[str]]]:
+    """Return the analogies of a file by section: lines of four words, after a line with a colon and the section.
+
+    Words are in lower case. Raises UserError with the line that has not four words.
+    """
+    sections: dict[str, list[list[str]]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.lower().split()
+        if line.startswith(":"):
+            section = sections.setdefault(line[1:].strip(), [])
+        elif len(words) == 4 and sections:
+            section.append(words)
+        elif words:
+            raise UserError(f"{path}, line {number}: {line[:60]!r} are not four words.", code="unusable-row")
+    return sections

@@ -1,0 +1,233 @@
+"""What one process does in a round of word2vec or GloVe: its part of the corpus, or of the counts, onto the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert.corpus.shards import Corpus, ShardBlock
+from osbert.models.vectors import glove, word2vec
+from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
+
+BLOCK = 1 << 16
+"""Words that are read, thinned out and laid out in windows at a time; windows end at its ends."""
+ROUND = 64
+"""Blocks in a round of word2vec, after which the tables are saved."""
+LOOK = 50
+"""Of so many steps the loss of one is measured."""
+LOWEST_RATE = 1e-4
+"""The share of the first learning rate at which word2vec ends."""
+CELLS = 1024
+"""Cells in a step of GloVe, at most."""
+SPREAD = 16
+"""Words of the vocabulary for each cell of a step, so that few cells of a step change the same row."""
+SHUFFLED = 1
+
+
+@dataclass(kw_only=True)
+class Totals:
+    """What a process did in a round: the sum of the `count` losses that it measured, and how many words it read."""
+
+    loss: float = 0.0
+    count: float = 0.0
+    words: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        """Return both together."""
+        return Totals(loss=self.loss + other.loss, count=self.count + other.count, words=self.words + other.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorLearner:
+    """Learns tables in rounds. It is pickled for each process, without what it has read.
+
+    `specials`: ids of pieces that are no words; nothing is learnt of them. `folder`: where a learner may keep files.
+    """
+
+    tables: ClassVar[int]
+    """How many tables (V, columns) it learns."""
+
+    corpus: Corpus
+    specials: tuple[int, ...]
+    folder: Path
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how often each word (V,) occurs; 0 for special pieces."""
+        counts = np.array(self.corpus.counts)
+        counts[list(self.specials)] = 0
+        return counts
+
+    @cached_property
+    def blocks(self) -> list[ShardBlock]:
+        """Return the blocks of the corpus."""
+        return self.corpus.blocks(BLOCK)
+
+    def words(self, block: ShardBlock) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        """Return the words (n,) of a block and the number of each one's document within it; specials are left out."""
+        documents = self.corpus.read(block)
+        texts = np.repeat(np.arange(len(documents)), np.diff(documents.sentences[documents.starts]))
+        known = self.counts[documents.ids] > 0
+        return documents.ids[known].astype(np.int64), texts[known]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2VecLearner(VectorLearner):
+    """word2vec over rounds of ROUND blocks; the rate falls from block to block."""
+
+    tables: ClassVar[int] = 2
+    settings: Word2VecSettings
+
+    @property
+    def columns(self) -> int:
+        """Return how many numbers a row has."""
+        return self.settings.width
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds there are."""
+        return self.settings.epochs * self._in_epoch
+
+    @property
+    def _in_epoch(self) -> int:
+        return max(1, -(-len(self.blocks) // ROUND))
+
+    def prepare(self) -> None:
+        """Do nothing: the corpus is read as it is."""
+
+    def fresh(self) -> list[Tensor]:
+        """Return the tables as they begin."""
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        vectors = word2vec.Vectors.fresh(len(self.counts), self.columns, generator)
+        return [vectors.inputs, vectors.outputs]
+
+    def vectors(self, tables: Tensor) -> Tensor:
+        """Return the vectors (V, D) that were learnt."""
+        return tables[0].clone()
+
+    def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
+        """Learn from one of the parts of a round."""
+        epoch, inside = divmod(number, self._in_epoch)
+        totals = Totals()
+        for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(self.blocks)), parts):
+            done = (epoch * len(self.blocks) + place) / (self.settings.epochs * len(self.blocks))
+            totals += self._learn_block(tables, epoch, place, self.settings.learning_rate * max(LOWEST_RATE, 1 - done))
+        return totals
+
+    @cached_property
+    def _keep(self) -> NDArray[np.float64]:
+        return word2vec.keep_rates(self.counts, self.settings.sample)
+
+    @cached_property
+    def _noise(self) -> NDArray[np.float64]:
+        return word2vec.noise_bounds(self.counts)
+
+    @cached_property
+    def _pace(self) -> tuple[int, float]:
+        """Return the rows of a step and the factor of the rate, by the most frequent word (`word2vec.pace`)."""
+        settings, kept = self.settings, self.counts * self._keep
+        share = max(kept.max() / kept.sum(), np.diff(self._noise, prepend=0).max())
+        predictions = 1 if settings.method == "cbow" else settings.window + 1
+        return word2vec.pace(settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * share)
+
+    def _learn_block(self, tables: Tensor, epoch: int, place: int, rate: float) -> Totals:
+        settings, centred = self.settings, self.settings.method == "cbow"
+        rng = np.random.default_rng([settings.seed, epoch, place])
+        vectors = word2vec.Vectors(inputs=tables[0], outputs=tables[1])
+        ids, texts = self.words(self.blocks[place])
+        totals = Totals(words=len(ids))
+        kept = rng.random(len(ids)) < self._keep[ids]
+        learn = word2vec.cbow if centred else word2vec.skip_gram
+        group, factor = self._pace
+        steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
+        most = -(-len(ids) // (word2vec.ROW * group))
+        drawn = rng.random((most, word2vec.NEGATIVES))
+        noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
+        for index, step in enumerate(steps):
+            if index % LOOK == 0:
+                found = word2vec.loss(vectors, step, noise[index], negative=settings.negative, centred=centred)
+                totals += Totals(loss=found[0], count=found[1])
+            learn(vectors, step, noise[index], negative=settings.negative, rate=rate * factor)
+        return totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class GloveLearner(VectorLearner):
+    """GloVe over the cells of its counts, which lie in files, shuffled; a round is an epoch."""
+
+    tables: ClassVar[int] = 4
+    settings: GloveSettings
+
+    @property
+    def columns(self) -> int:
+        """Return how many numbers a row has: one more than a vector, its bias."""
+        return self.settings.width + 1
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds there are."""
+        return self.settings.epochs
+
+    def prepare(self) -> None:
+        """Count the pairs, unless an earlier call has, and write the cells in a random order."""
+        if self._file("counts").exists():  # the last one to be written
+            return
+        found = glove.PairCounts(words=len(self.counts), window=self.settings.window)
+        for block in self.blocks:
+            found.add(*self.words(block))
+        cells = found.cells()
+        order = np.random.default_rng([self.settings.seed, SHUFFLED]).permutation(len(cells[0]))
+        for name, column in zip(("rows", "columns", "counts"), cells):
+            part = self._file(f"{name}.part")
+            with part.open("wb") as file:
+                np.save(file, column[order])
+            part.replace(self._file(name))
+
+    def fresh(self) -> list[Tensor]:
+        """Return the tables as they begin."""
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        tables = glove.GloveTables.fresh(len(self.counts), self.settings.width, generator)
+        return [tables.words, tables.contexts, tables.word_squares, tables.context_squares]
+
+    def vectors(self, tables: Tensor) -> Tensor:
+        """Return the sums (V, D) of the vectors of words and contexts (section 4.2)."""
+        return (tables[0] + tables[1])[:, : self.settings.width].clone()
+
+    def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
+        """Learn from one of the parts of the cells."""
+        columns = [np.load(self._file(name), mmap_mode="r") for name in ("rows", "columns", "counts")]
+        bounds = np.linspace(0, len(columns[0]), parts + 1).astype(np.int64)[part : part + 2]
+        names, totals = ("words", "contexts", "word_squares", "context_squares"), Totals()
+        learnt = glove.GloveTables(**dict(zip(names, tables)))
+        settings = self.settings
+        cells = min(CELLS, max(1, len(self.counts) // SPREAD))
+        for start in range(bounds[0], bounds[1], cells):
+            rows, others, counts = (
+                torch.from_numpy(np.array(column[start : min(start + cells, bounds[1])])) for column in columns
+            )
+            loss = glove.learn_cells(
+                learnt, (rows.long(), others.long(), counts),
+                largest=settings.largest, exponent=settings.exponent, rate=settings.learning_rate,
+            )  # fmt: skip
+            totals += Totals(loss=loss, count=len(rows))
+        totals.words = self.corpus.tokens // parts
+        return totals
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"pairs-{name}.npy"
+
+
+AnyLearner = Word2VecLearner | GloveLearner
+
+
+def learner_for(settings: MethodSettings, *, corpus: Corpus, specials: tuple[int, ...], folder: Path) -> AnyLearner:
+    """Return what learns by these settings."""
+    kind = Word2VecLearner if isinstance(settings, Word2VecSettings) else GloveLearner
+    return kind(settings=settings, corpus=corpus, specials=specials, folder=folder)  # type: ignore[arg-type]

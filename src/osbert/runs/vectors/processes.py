@@ -1,0 +1,66 @@
+"""A round on several cores: each process changes the tables of all, without locks, as word2vec's threads do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.corpus.workers import end_with_parent
+from osbert.errors import UserError
+from osbert.runs.vectors.learners import AnyLearner, Totals
+
+
+@contextmanager
+def one_round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> Iterator[Callable[[int], Totals]]:
+    """Yield what learns a round, by its number, in this process or in several.
+
+    Raises UserError when one of several dies.
+    """
+    with ExitStack() as held:
+        threads = torch.get_num_threads()
+        held.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(1)  # the products are too small to be cut further
+        if workers == 1:
+            yield lambda number: learner.learn(tables, number, 0, 1)
+            return
+        pool = held.enter_context(
+            ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin, initargs=(learner, path))
+        )
+
+        def learn(number: int) -> Totals:
+            try:
+                waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
+                return sum((one.result() for one in waiting), Totals())
+            except BrokenProcessPool as error:
+                raise UserError(
+                    "A process was ended from outside, most often for want of memory. Give the same command again with "
+                    f"fewer --workers (now {workers}): it goes on from the last round.",
+                    code="out-of-memory",
+                ) from error
+
+        yield learn
+
+
+_learner: AnyLearner  # of a process that learns, set once when it begins
+_tables: Tensor
+
+
+def _begin(learner: AnyLearner, path: Path) -> None:
+    global _learner, _tables
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    end_with_parent()
+    torch.set_num_threads(1)
+    _learner, _tables = learner, torch.from_numpy(np.load(path, mmap_mode="r+"))
+
+
+def _learn(number: int, part: int, parts: int) -> Totals:
+    return _learner.learn(_tables, number, part, parts)

@@ -1,0 +1,120 @@
+"""The settings of word2vec and GloVe. They load no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from osbert import recipe
+from osbert.errors import UserError, nearest
+
+KEY = "vectors"
+"""The setting of a recipe that learns static vectors, with the name of the method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticSettings:
+    """What both methods have."""
+
+    vectors: Literal["word2vec", "glove"] = "word2vec"
+    """How vectors are learnt: word2vec or glove."""
+    width: int = 100
+    """Numbers in a vector."""
+    window: int = 5
+    """Words to either side that a word is paired with, at most."""
+    epochs: int = 5
+    """Passes over the corpus, or with glove over the counts."""
+    learning_rate: float = 0.025
+    """Step size at the start. word2vec lowers it linearly to 1e-4 of it; glove adapts it to each number (AdaGrad)."""
+    seed: int = 0
+    """Decides the first vectors, and with one process all others."""
+    workers: int = 0
+    """Processes that learn at the same time; 0 for one a core. Several change the same vectors without locks, so that
+    two runs differ a little; one gives the same vectors each time."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        for name, least in (("width", 1), ("window", 1), ("epochs", 1), ("seed", 0), ("workers", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2VecSettings(StaticSettings):
+    """word2vec (Mikolov et al. 2013), with negative sampling."""
+
+    vectors: Literal["word2vec"] = "word2vec"
+    """The method; another one has a recipe of its own."""
+    method: Literal["skip-gram", "cbow"] = "skip-gram"
+    """skip-gram: each word predicts those around it. cbow: the mean of the words around a word predicts it."""
+    negative: int = 5
+    """Noise words a prediction."""
+    sample: float = 1e-3
+    """Words of a higher frequency are dropped at random, the more frequent the more often; 0 drops none."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        super().__post_init__()
+        if self.negative < 1:
+            raise ValueError(f"negative must be at least 1, not {self.negative}")
+        if not 0 <= self.sample <= 1:
+            raise ValueError(f"sample must be from 0 to 1, not {self.sample}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GloveSettings(StaticSettings):
+    """GloVe (Pennington et al. 2014), section 4.2."""
+
+    vectors: Literal["glove"] = "glove"
+    """The method; another one has a recipe of its own."""
+    window: int = 15
+    """Words to either side that a word is counted with, at most."""
+    epochs: int = 25
+    """Passes over the counts."""
+    learning_rate: float = 0.05
+    """Step size of AdaGrad."""
+    largest: float = 100.0
+    """Count from which on all pairs have the same weight, x_max."""
+    exponent: float = 0.75
+    """Exponent of the weight of pairs with smaller counts, alpha."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        super().__post_init__()
+        for name in ("largest", "exponent"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+MethodSettings = Word2VecSettings | GloveSettings
+KINDS: Mapping[str, type[MethodSettings]] = {"word2vec": Word2VecSettings, "glove": GloveSettings}
+
+
+def vector_schema(table: Mapping[str, Any]) -> type[MethodSettings] | None:
+    """Return the class of the settings of a recipe that learns static vectors, None for any other recipe.
+
+    Raises UserError for an unknown method.
+
+    >>> vector_schema({"vectors": "glove"}).__name__, vector_schema({"objectives": ["mlm"]})
+    ('GloveSettings', None)
+    """
+    if KEY not in table:
+        return None
+    name = table[KEY]
+    if name not in KINDS:
+        raise UserError(
+            f"{KEY} must be one of {', '.join(KINDS)}, not {name!r}.{nearest(str(name), KINDS)}", code="invalid-value"
+        )
+    return KINDS[name]
+
+
+def read_vector_settings(name: str, given: Mapping[str, Any]) -> MethodSettings | None:
+    """Return the settings of a recipe with those `given` laid over it, None if it learns no static vectors."""
+    table = recipe.read(name) if name else {}
+    schema = vector_schema(table)
+    if schema is None:
+        return None
+    return recipe.build(schema, recipe.override(table, given, schema=schema), where=name)

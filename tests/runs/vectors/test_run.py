@@ -1,0 +1,98 @@
+"""Runs of word2vec and GloVe: vectors of words that occur together, stopped and gone on with, and used as any model."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import osbert
+from osbert.interop.word_vectors import read_word_vectors
+from osbert.runs.events import Measurement
+from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
+from osbert.runs.vectors import learners
+from osbert.training.interruption import Interruption, StopRequest
+from refusals import refusal
+from terminal import run
+
+TOPICS = ("apple pear plum cherry grape", "lion tiger wolf bear fox")
+QUICK: dict[str, dict[str, Any]] = {
+    "word2vec": {"width": 12, "epochs": 8, "learning_rate": 0.05, "workers": 1, "sample": 0.0},
+    "glove": {"width": 12, "epochs": 8, "window": 5, "largest": 100.0, "workers": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of one topic each."""
+    folder, rng = tmp_path_factory.mktemp("words"), random.Random(0)
+    texts = [" ".join(rng.choices(rng.choice(TOPICS).split(), k=8)) for _ in range(400)]
+    (folder / "texts.txt").write_text("\n".join(texts) + "\n")
+    osbert.train_tokenizer(folder / "texts.txt", out=folder / "vocabulary", kind="words", vocabulary=50)
+    osbert.build_corpus(
+        folder / "texts.txt", tokenizer=folder / "vocabulary", out=folder / "corpus", workers=1, documents="line"
+    )
+    return folder / "corpus"
+
+
+def table(folder: Path) -> np.ndarray[Any, Any]:
+    return osbert.load(folder).backend.learner.backbone.table.weight.detach().numpy()
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_words_of_a_topic_are_alike(method: str, corpus: Path, tmp_path: Path) -> None:
+    made = osbert.pretrain(method, corpus=corpus, out=tmp_path / "run", **QUICK[method])
+    vectors = made.model.embed(" ".join(TOPICS).split())
+    alike = vectors @ vectors.T
+    same = np.kron(np.eye(2), np.ones((5, 5))) > 0
+    assert alike[same].min() > alike[~same].max()
+    assert made.metrics["step"] == 8 and made.metrics[f"{method}.loss"] > 0
+    assert np.array_equal(table(tmp_path / "run")[:5], np.zeros((5, 12)))
+    assert run("convert", str(tmp_path / "run"), str(tmp_path / "words.vec"), "--to", "word2vec") == 0
+    assert set(read_word_vectors(tmp_path / "words.vec").words) == set(" ".join(TOPICS).split())
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_a_stopped_run_goes_on_to_the_same_vectors(method: str, corpus: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    osbert.pretrain(method, corpus=corpus, out=whole, **QUICK[method])
+    wish, events = Interruption(), []
+
+    def stop(event: Any) -> None:
+        events.append(event)
+        if isinstance(event, Measurement) and event.values["step"] == 3:
+            wish.signal = signal.SIGTERM
+
+    request = PretrainRequest(recipe=method, settings=QUICK[method], corpus=corpus, out=cut)
+    with pytest.raises(StopRequest):
+        pretrain(request, watch=stop, wish=wish)
+    with refusal("unfinished-run"):
+        osbert.load(cut)
+    osbert.pretrain(method, corpus=corpus, out=cut, **QUICK[method])
+    assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    steps = [line["step"] for line in map(json.loads, (cut / "metrics.jsonl").read_text().splitlines())]
+    assert steps == [*range(1, 9)]
+    with refusal("begun-with-other-settings", "width"):
+        osbert.pretrain(method, corpus=corpus, out=cut, **{**QUICK[method], "width": 13})
+
+
+def test_cbow_in_two_processes(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learners, "BLOCK", 500)
+    settings = {**QUICK["word2vec"], "method": "cbow", "workers": 2, "epochs": 2}
+    made = osbert.pretrain("word2vec", corpus=corpus, out=tmp_path / "run", **settings)
+    assert np.isfinite(table(tmp_path / "run")).all() and made.metrics["step"] == 2
+    assert not (tmp_path / "run" / "tables.npy").exists()
+
+
+def test_what_vectors_cannot_be_learnt_with_is_refused(corpus: Path, tmp_path: Path) -> None:
+    for given, code in (({"window": 0}, "invalid-setting"), ({"layers": 2}, "unknown-setting")):
+        with refusal(code):
+            osbert.pretrain("word2vec", corpus=corpus, out=tmp_path / "run", **given)
+    with refusal("options-exclude-each-other", "--from"):
+        pretrain(PretrainRequest(recipe="glove", corpus=corpus, out=tmp_path / "run", origin=tmp_path))
+    assert run("bench", "word2vec", "--corpus", str(corpus)) == 1
