@@ -1,12 +1,14 @@
 """What a memory is worth: transformer-xl-small with and without one, equal tokens, perplexity a word on unseen novels.
 
     python benchmarks/stream_memory.py --texts NOVELS --out FOLDER [--unseen 7] [--vocabulary 4000] [--steps 2000]
-        [--sides distances/64 distances/0 learned/64] [--memories 0 64 128 256] [--streams 16] [--most 200_000]
+        [--length 64] [--sides distances/64 distances/0 learned/64]
+        [--memories 0 64 128 256] [--streams 16] [--most 200_000]
 
-NOVELS is a folder of .txt files, of which every n-th is kept unseen. Each side, POSITIONS/MEMORY, is trained by the
-code of `osbert pretrain` on the same streams of the others. Then the first `--most` tokens of the unseen novels are
-read as `--streams` columns with each memory of `--memories`, and once more with every stream's memory given to the next
-one (control). A word is a piece that begins one: punctuation counts. What is in FOLDER already is not made again.
+NOVELS is a folder of .txt files, of which every n-th is kept unseen. Each side, POSITIONS/MEMORY, is trained by
+`osbert pretrain` on the same streams of the others, 2,048 tokens a step. Then the first `--most` tokens of the unseen
+novels are read as `--streams` columns with each memory of `--memories`, and once more with every stream's memory given
+to the next one (control). A word is a piece that begins one: punctuation counts. What is in FOLDER already is not made
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from osbert.models.contract import Learner
 from osbert.models.memory import Memory, Past
 from osbert.objectives.left_to_right import LeftToRight
 
-RECIPE, LENGTH = "transformer-xl-small", 64
+RECIPE = "transformer-xl-small"
 
 
 def main() -> None:
@@ -40,8 +42,9 @@ def main() -> None:
         positions, memory = side.split("/")
         run = options.out / side.replace("/", "-")
         if not (run / "model.safetensors").exists():
-            sizes = {"model_positions": positions, "model_memory": int(memory), "steps": options.steps}
-            osbert.pretrain(RECIPE, corpus=seen, out=run, device="cpu", precision="fp32", **sizes)
+            model = {"model_positions": positions, "model_memory": int(memory), "data_length": options.length}
+            steps = {"steps": options.steps, "data_batch": 2048 // options.length, "evaluate_every": 0}
+            osbert.pretrain(RECIPE, corpus=seen, out=run, device="cpu", precision="fp32", **model, **steps)
         for length in options.memories:
             own = perplexity(run, unseen, length, options)
             other = perplexity(run, unseen, length, options, shift=1) if length else math.nan
@@ -68,7 +71,7 @@ def perplexity(run: Path, corpus: Path, memory: int, options: argparse.Namespace
     """Return the perplexity a word; `shift`: how many streams further each one's memory is given."""
     learner, tokenizer = learner_of(run), open_folder(run).tokenizer
     settings = LoaderSettings(batch=options.streams, held_out=0.0)
-    packer = Packer(tokenizer=tokenizer, length=LENGTH)
+    packer = Packer(tokenizer=tokenizer, length=options.length)
     loader = StreamLoader(Corpus.open(corpus), {"left_to_right": LeftToRight()}, packer, settings)
     if memory:
         sizes = learner.backbone.architecture
@@ -77,7 +80,7 @@ def perplexity(run: Path, corpus: Path, memory: int, options: argparse.Namespace
     learner.eval()
     continuation = torch.from_numpy(tokenizer.continuation)
     nats = words = 0.0
-    for step in itertools.islice(loader.steps(Cursor()), options.most // (options.streams * LENGTH)):
+    for step in itertools.islice(loader.steps(Cursor()), options.most // (options.streams * options.length)):
         for batch in step.batches:
             nats += learner(batch)["left_to_right"].total.item()
             words += (~continuation[batch.targets["left_to_right"].labels]).sum().item()
@@ -108,6 +111,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--unseen", type=int, default=7)
     parser.add_argument("--vocabulary", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--sides", nargs="+", default=["distances/64", "distances/0", "learned/64"])
     parser.add_argument("--memories", nargs="+", type=int, default=[0, 64, 128, 256])
     parser.add_argument("--streams", type=int, default=16)
