@@ -7,7 +7,7 @@ before each; the text is cut into as many columns as a step has sequences, and s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ import numpy as np
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.example import Booleans, Example, Integers
 from osbert.data.examples import COLUMNS, Examples
-from osbert.data.loader import Chosen, Draw, PretrainingLoader, Purpose
+from osbert.data.loader import Chosen, Draw, LoaderObjective, LoaderSettings, PretrainingLoader, Purpose
 from osbert.data.noise import Noise
+from osbert.data.pack import Packer
 from osbert.data.ragged import Places, ranges
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
@@ -30,7 +31,7 @@ CACHED = 256
 """Blocks of the corpus that are kept in memory, or two a column where that is more."""
 
 
-class Stream:
+class StreamText:
     """Blocks of a corpus as one text, cut into `columns` columns, of which a step has `length` tokens each.
 
     `lookahead`, where it is a parameter: tokens behind a sequence that are read with it; the next begins with them.
@@ -116,18 +117,26 @@ class StreamLoader(PretrainingLoader):
     shuffled; of the settings `pool`, `duplicates` and those of how sequences are packed change nothing.
     """
 
+    def __init__(
+        self,
+        corpus: Corpus,
+        objectives: Mapping[str, LoaderObjective],
+        packer: Packer,
+        settings: LoaderSettings,
+        *,
+        run_steps: int = 0,
+    ) -> None:
+        """Divide the corpus and measure its streams. Raises UserError also where it is too short for a step of them."""
+        super().__init__(corpus, objectives, packer, settings, run_steps=run_steps)
+        self.stream = self._stream(self.training, settings.batch)
+
     @cached_property
     def lookahead(self) -> int:
         """How many tokens behind a sequence its labels are of."""
         return max(objective.lookahead for objective in self.objectives.values())
 
     @cached_property
-    def stream(self) -> Stream:
-        """The training text. Raises UserError where it is too short for a step."""
-        return self._stream(self.training, self.settings.batch)
-
-    @cached_property
-    def _held_stream(self) -> Stream:
+    def _held_stream(self) -> StreamText:
         blocks = self._stream(self.held, 1)  # in fewer columns where the text is short
         columns = min(self.settings.batch, blocks.steps(self.lookahead))
         return self._stream(self.held, columns)
@@ -166,7 +175,7 @@ class StreamLoader(PretrainingLoader):
         found = self._taken(self.stream, draw, step, columns, key)
         return replace(found, records=found.records + epoch * self.settings.batch)
 
-    def _taken(self, stream: Stream, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
+    def _taken(self, stream: StreamText, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
         """Return the examples of some columns at a step of a stream, with noise of a key and the labels."""
         examples, noise = stream.take(step, columns, self.lookahead), Noise.at(key, columns)
         for number, objective in enumerate(self._objectives_at(draw).values()):
@@ -180,9 +189,9 @@ class StreamLoader(PretrainingLoader):
         batches = micro_batches(examples, 0 if whole else self.settings.micro_tokens)
         return [replace(batch, whole=whole) for batch in batches]
 
-    def _stream(self, blocks: Sequence[ShardBlock], columns: int) -> Stream:
+    def _stream(self, blocks: Sequence[ShardBlock], columns: int) -> StreamText:
         form, length = self.packer.form, self.packer.length
-        stream = Stream(self.corpus, blocks, form.between, columns=columns, length=length)
+        stream = StreamText(self.corpus, blocks, form.between, columns=columns, length=length)
         if not stream.steps(self.lookahead):
             raise UserError(
                 f"The corpus in {self.corpus.folder} has {len(stream):,} tokens here, too few for {columns:,} streams "

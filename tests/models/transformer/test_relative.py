@@ -114,7 +114,7 @@ def test_its_memory_over_three_calls_is_xlnets(make_batch, direction: str) -> No
         torch.testing.assert_close(states.hidden, expected.last_hidden_state.flatten(0, 1), atol=2e-5, rtol=2e-5)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5),
     order=st.sampled_from(["none", "causal", "random"]),

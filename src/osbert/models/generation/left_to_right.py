@@ -147,7 +147,7 @@ class LeftToRightDecoder:
         weights = self.weights
         weights.count(rows)
         for layer, (block, window) in enumerate(zip(weights.blocks, self.windows, strict=True)):
-            attend = partial(cache.attend, layer, added=added[window])
+            attend = partial(self._attend, layer, added=added[window])
             across = partial(self._across, layer)
             hidden = block(hidden, attend, shape=(rows, count), turns=turns[layer], across=across)
         cache.advance()
@@ -165,6 +165,16 @@ class LeftToRightDecoder:
     def _scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (rows, V) of states (rows, D)."""
         return self.weights.pieces(self.head.transformed(hidden))
+
+    def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, added: Tensor | None) -> Tensor:
+        """Return what attention mixes (rows, Q, H, K) for new tokens, whose keys and values are kept."""
+        relative, cache = self.backbone.depth[layer].attention.relative, self.cache
+        if relative is not None:
+            own = cache.columns(query.shape[1])
+            columns = torch.arange(cache.used + query.shape[1], device=query.device)
+            query, bias = relative.between(query, own, columns)
+            added = bias if added is None else bias + added
+        return cache.attend(layer, query, key, value, added)
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
         """Return what cross-attention mixes for queries (rows, Q, H, K); only a decoder with a source has it."""
