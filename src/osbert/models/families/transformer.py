@@ -204,7 +204,11 @@ class Transformer(Backbone):
         """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
         if not self.architecture.summary_is_last:
             return batch.starts
-        return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+        ends = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens)
+        if batch.unseen is None:
+            return ends - 1
+        before = functional.pad(batch.unseen.cumsum(0), (1, 0))  # queries are behind the text that they are about
+        return ends - 1 - (before[ends] - before[batch.starts])
 
     def layouts(self, layout: Layout) -> Iterator[Layout]:
         """Yield the layout of each block: `layout`, or that of the tokens within the window where it is local."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
@@ -36,7 +37,9 @@ class Embeddings(nn.Module):
         self.first = architecture.first_position
         places = architecture.length + self.first
         self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
-        self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
+        vectors = architecture.segments and not architecture.segment_scores
+        self.segments = nn.Embedding(architecture.segments, width) if vectors else None
+        self.query = nn.Embedding(1, width) if architecture.query_vector else None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first
         normal = architecture.width if self.project_first else width
@@ -55,6 +58,8 @@ class Embeddings(nn.Module):
     def forward(self, batch: Batch, pieces: Tensor | None = None) -> Tensor:
         """Return the (N, D) input of the first block; `pieces` (N, D'): the embeddings of its pieces, if known."""
         total = self.pieces(batch.ids) if pieces is None else pieces
+        if self.query is not None and batch.unseen is not None:
+            total = torch.where(batch.unseen[:, None], self.query.weight, total)
         if self.segments is not None:
             total = total + self.segments(batch.segments)
         if self.positions is not None:
