@@ -182,6 +182,13 @@ class Corpus:
             sources=before + filled,
         )
 
+    def outline(self, block: ShardBlock) -> tuple[int, NDArray[np.int64]]:
+        """Return how many pieces a block has, and at which of them documents begin (d,)."""
+        shard = self._shard(block.shard)
+        begin, end = (int(shard.sentences[bound]) for bound in (block.first, block.last))
+        low, high = np.searchsorted(shard.documents, np.array([block.first, block.last], np.uint32))
+        return end - begin, shard.sentences[shard.documents[low:high]].astype(np.int64) - begin
+
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
             self._check_harm(number, missing=True)

@@ -100,6 +100,11 @@ class LoaderObjective(Protocol):
         """How many documents, of as many sources, `examples` needs at a time."""
         ...
 
+    @property
+    def lookahead(self) -> int:
+        """How many tokens behind a sequence of a stream its labels are of."""
+        ...
+
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
     ) -> Iterable[Example] | None:

@@ -46,6 +46,9 @@ class Objective:
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
 
+    lookahead: ClassVar[int] = 0
+    """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
+
     title: ClassVar[str] = ""
     """What the sentences of a report call it; "" for its name."""
     answers: ClassVar[Answers] = "others"

@@ -29,6 +29,7 @@ class LeftToRight(Objective):
     """
 
     before_noise: ClassVar[bool] = True
+    lookahead: ClassVar[int] = 1
     answers: ClassVar[Answers] = "pieces"
 
     unigram_start: bool = False

@@ -8,7 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from osbert.errors import UserError
+from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
+
+MEMORY = "memory."
+"""How the names of buffers begin that hold what is kept of streams (2, streams, ...), see models/memory.py."""
 
 
 def weights(learner: nn.Module, parallel: Parallel) -> dict[str, Tensor]:
@@ -17,6 +21,23 @@ def weights(learner: nn.Module, parallel: Parallel) -> dict[str, Tensor]:
     All processes must call, and the first gets the tensors.
     """
     return {name: parallel.whole(tensor) for name, tensor in _saved(learner).items()}
+
+
+def memory(learner: nn.Module, group: Group) -> dict[str, Tensor]:
+    """Return the memory of all streams, in place of that of a process, which knows those of its rank alone.
+
+    All processes must call.
+    """
+    buffers = {name: buffer for name, buffer in learner.named_buffers() if name.startswith(MEMORY)}
+    if group.size == 1 or not buffers:
+        return {}
+    own = {name: buffer[:, group.rank :: group.size].cpu().contiguous() for name, buffer in buffers.items()}
+    parts = group.gathered(own, "memory")
+    whole = {name: buffer.cpu().clone() for name, buffer in buffers.items()}
+    for rank, part in enumerate(parts):
+        for name, rows in part.items():
+            whole[name][:, rank :: group.size] = rows
+    return whole
 
 
 def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Tensor]) -> None:

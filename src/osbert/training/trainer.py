@@ -131,7 +131,7 @@ class Trainer:
             "memory": self.memory,
             "circumstances": self._circumstances(),
         }
-        weights = tensors.weights(self.learner, self.parallel)
+        weights = tensors.weights(self.learner, self.parallel) | tensors.memory(self.learner, self.group)
         moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
         return self.group.first(lambda: self._written(checkpoint))

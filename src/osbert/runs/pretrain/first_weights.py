@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from osbert.models.adapting.freezing import freeze
 from osbert.models.contract import Learner
+from osbert.models.memory import Memory
 from osbert.models.random_numbers import seeded
 from osbert.runs.pretrain.settings import PretrainPlan
 
@@ -11,6 +12,15 @@ from osbert.runs.pretrain.settings import PretrainPlan
 def build_learner(plan: PretrainPlan) -> Learner:
     """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
     return first_weights(plan)[0]
+
+
+def _memory(plan: PretrainPlan) -> Memory | None:
+    """Return the memory of the streams that a run reads, empty; None without one."""
+    sizes = plan.settings.model
+    length = getattr(sizes, "memory", 0)
+    if not length:
+        return None
+    return Memory(streams=plan.settings.data.batch, layers=sizes.layers, length=length, width=sizes.width)
 
 
 def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
@@ -28,6 +38,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
         fresh = [*heads, *learner.companions]
     if settings.trained == "heads":
         freeze([learner.backbone])
+    learner.memory = _memory(plan)
     learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
     for name, objective in plan.objectives.items():
         if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
-from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
+from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
+from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -30,29 +32,6 @@ if TYPE_CHECKING:
 
 VERIFIED = 2**30
 """Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings(LoaderSettings):
-    """How the corpus becomes sequences, and these become steps."""
-
-    length: int = 128
-    """Most tokens in a sequence, [CLS] and [SEP] included."""
-    short: float = 0.1
-    """Share of the sequences that aim at a random shorter length."""
-    cross_documents: bool = False
-    """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
-    lay out no sequences of their own."""
-    long_share: float = 0.0
-    """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
-    long_length: int = 512
-    """Most tokens in a sequence in those last steps."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is no share."""
-        super().__post_init__()
-        if not 0 <= self.long_share <= 1:
-            raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
 
 
 BASIC = ("objectives", "family")
@@ -145,7 +124,8 @@ class PretrainPlan:
         data = self.settings.data
         length = max(one.room(length, self.tokenizer.form.specials(1)) for one in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
-        return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
+        kind = StreamLoader if data.streams else PretrainingLoader
+        return kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
@@ -314,7 +294,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
         problems.add(str(error), code=error.code)
-    for conflict in _conflicts(plan):
+    for conflict in (*_conflicts(plan), *_stream_conflicts(plan)):
         problems.add(conflict, code="invalid-setting")
     if settings.minutes and "training.steps" in plan.given:
         problems.add(
@@ -367,6 +347,15 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
             f"{tokenizer.pad + 1}, or 0 to begin at 0.",
             code="invalid-setting",
         )
+
+
+def _stream_conflicts(plan: PretrainPlan) -> Iterator[str]:
+    """Yield why a corpus cannot be read as streams, or must be."""
+    own = [name for name, objective in plan.objectives.items() if objective.lays_out()]
+    if plan.settings.data.streams and own:
+        yield f"data.streams = true cuts the text regardless of sequences, but {own[0]} lays out its own. Drop one."
+    if (memory := getattr(plan.settings.model, "memory", 0)) and not plan.settings.data.streams:
+        yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
