@@ -186,10 +186,15 @@ class Transformer(Backbone):
         sizes = self.architecture
         width = sizes.key_width if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        layout.unseen = self.embeddings.unseen(batch)
         if self.embeddings.distances is not None:
             layout.distances = self.embeddings.distances(layout)
             layout.segments = batch.segments if sizes.segment_scores else None
         return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
+
+    def read_as_query(self, piece: int) -> None:
+        """Read tokens of the piece [MASK] as unseen in batches that have no others (XLNet, section 2.3)."""
+        self.embeddings.query_piece = piece
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
