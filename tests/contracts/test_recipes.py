@@ -70,7 +70,7 @@ def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus
         assert bool(model.embedding) == bool(base.model.embedding) and model.embedding < model.width
         assert bool(model.distinct) == bool(base.model.distinct)
         if base.model.feedforward:
-            assert model.feedforward / model.width == base.model.feedforward / base.model.width
+            assert model.feedforward == round(base.model.feedforward * model.width / base.model.width)
     written = read_settings(str(tmp_path / "plan.toml"))
     assert written.model.changed(vocabulary=120) == found.best.size.sizes
     assert (written.objectives, written.optimizer.method) == (base.objectives, base.optimizer.method)

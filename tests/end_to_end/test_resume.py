@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from clock import CLOCK
 from terminal import end_with
@@ -134,3 +135,48 @@ def test_a_kill_changes_neither_the_generator_nor_what_is_drawn_from_it(
     for name in ("model.safetensors", "generator/model.safetensors"):
         assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
     assert metrics(runs[0]) == metrics(runs[1])
+
+
+STREAMS = """
+objectives = ["left_to_right"]
+[model]
+layers = 2
+width = 16
+heads = 2
+length = 16
+memory = 12
+positions = "distances"
+segments = 0
+pooling = "none"
+direction = "left_to_right"
+[data]
+batch = 4
+length = 8
+streams = true
+held_out = 0.1
+[training]
+steps = 40
+log_every = 1
+checkpoint_every = 3
+evaluate_every = 20
+precision = "fp32"
+device = "cpu"
+"""
+
+
+def test_a_killed_run_on_streams_goes_on_with_its_memory(
+    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
+) -> None:
+    recipe, whole, cut = tmp_path / "streams.toml", tmp_path / "whole", tmp_path / "cut"
+    recipe.write_text(STREAMS)
+    assert stop_when(start(arguments(recipe, tiny_corpus, cut)), lambda: lines_logged(cut) >= 7, signal.SIGKILL) < 0
+    assert not (cut / "model.safetensors").exists()
+    newest = max((cut / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
+    kept = load_file(newest / "weights.safetensors")
+    assert kept["memory.kept.counts"].max() == 12  # all that there is room for
+    for process in [start(arguments(recipe, tiny_corpus, out)) for out in (cut, whole)]:
+        process.join(timeout=90)
+        assert process.exitcode == 0
+    assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
+    assert metrics(whole) == metrics(cut)
+    assert not any("memory" in name for name in load_file(whole / "model.safetensors"))

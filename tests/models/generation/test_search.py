@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "rotary, local": {"positions": "rotary", "window": 3, "global_every": 2, "local_base": 50.0},
     "shared keys": {"positions": "rotary", "key_heads": 2, "root_norm": True, "biases": False},
     "scored distances": {"positions": "rotary", "distance_scores": 8},
+    "distances": {"positions": "distances", "farthest": 6},
     "one block": {"distinct": 1, "embedding": 8},
 }
 

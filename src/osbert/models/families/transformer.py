@@ -25,7 +25,7 @@ from osbert.models.memory import Past
 from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.continuation import Continuation
-from osbert.models.transformer.embeddings import Embeddings
+from osbert.models.transformer.embeddings import DistanceTable, Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.relative import RelativeScores
 
@@ -168,12 +168,13 @@ class Transformer(Backbone):
             yield block.head_vectors(hidden, layout)
 
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
-        """Return what writes texts where no state depends on a later token, and keys not on a distance.
+        """Return what writes texts where no state depends on a later token, and keys on no distance or segment.
 
         A model that has learnt to write from a source reads it as a prompt whose tokens see each other. A head of the
         form text has prompts with an order, so that its model need not look left by itself.
         """
-        if not isinstance(head, MaskedLanguageHead) or self.embeddings.distances or self.recurrent is not None:
+        keyless = isinstance(self.embeddings.distances, DistanceTable) or self.architecture.segment_scores
+        if not isinstance(head, MaskedLanguageHead) or keyless or self.recurrent is not None:
             return None
         if head.writes == "masked":
             return MaskedStepDecoder(self, head, segment=TARGET)

@@ -105,7 +105,12 @@ class LeftToRightDecoder:
                 added[layout.window] = self._added(count, layout.window)
             parts = block.attention.project(block.attended(hidden), layout)
             query, key, value = (part.unflatten(0, (rows, count)) for part in parts)  # 3 x (rows, Q, H, K)
-            mixed = cache.attend(layer, query, key, value, added[layout.window])
+            seen = added[layout.window]
+            if block.attention.relative is not None:
+                columns = torch.arange(cache.used + count, device=query.device)
+                query, bias = block.attention.relative.between(query, cache.columns(count), columns)
+                seen = bias if seen is None else bias + seen
+            mixed = cache.attend(layer, query, key, value, seen)
             mixed = block.attention.outward(mixed.flatten(2).flatten(0, 1))
             hidden = self._finished(layer, block, hidden, mixed)
         cache.advance()

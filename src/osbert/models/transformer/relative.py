@@ -70,7 +70,7 @@ class RelativeScores(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         """Make the weights of a layer."""
         super().__init__()
-        self.heads = architecture.heads
+        self.heads, self.farthest = architecture.heads, architecture.farthest
         joined = self.heads * architecture.key_width
         self.inward = Linear(architecture.width, joined, bias=False)
         self.content = nn.Parameter(torch.zeros(joined))
@@ -95,6 +95,18 @@ class RelativeScores(nn.Module):
                 own, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
                 biases[number] = biases[number] + torch.where(same[:, None], own, other)
         return query + self._by_head(self.content), layout.biased(biases)
+
+    def between(self, query: Tensor, places: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries with u added, and what is added to their scores, (B, H, Q, T), for keys that are kept.
+
+        `query` (B, Q, H, K) at `places` (B, Q), keys at `columns` (T,), each at its query's place or before it, or else
+        not seen. Without the scores of segments.
+        """
+        distances = torch.arange(min(len(columns), self.farthest + 1), device=query.device)
+        vectors = self._by_head(self.inward(encodings(distances, self.inward.in_features)))
+        scores = _products(query + self._by_head(self.distance), vectors)
+        index = (places[..., None] - columns).clamp(0, len(distances) - 1)[:, None]
+        return query + self._by_head(self.content), scores.gather(-1, index.expand(*scores.shape[:3], -1))
 
     @torch.no_grad()
     def initialise(self, deviation: float) -> None:
