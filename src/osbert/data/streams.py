@@ -30,7 +30,7 @@ CACHED = 256
 """Blocks of the corpus that are kept in memory, or two a column where that is more."""
 
 
-class Stream:
+class StreamText:
     """Blocks of a corpus as one text, cut into `columns` columns, of which a step has `length` tokens each.
 
     `lookahead`, where it is a parameter: tokens behind a sequence that are read with it; the next begins with them.
@@ -122,12 +122,12 @@ class StreamLoader(PretrainingLoader):
         return max(objective.lookahead for objective in self.objectives.values())
 
     @cached_property
-    def stream(self) -> Stream:
+    def stream(self) -> StreamText:
         """The training text. Raises UserError where it is too short for a step."""
         return self._stream(self.training, self.settings.batch)
 
     @cached_property
-    def _held_stream(self) -> Stream:
+    def _held_stream(self) -> StreamText:
         blocks = self._stream(self.held, 1)  # in fewer columns where the text is short
         columns = min(self.settings.batch, blocks.steps(self.lookahead))
         return self._stream(self.held, columns)
@@ -166,7 +166,7 @@ class StreamLoader(PretrainingLoader):
         found = self._taken(self.stream, draw, step, columns, key)
         return replace(found, records=found.records + epoch * self.settings.batch)
 
-    def _taken(self, stream: Stream, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
+    def _taken(self, stream: StreamText, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
         """Return the examples of some columns at a step of a stream, with noise of a key and the labels."""
         examples, noise = stream.take(step, columns, self.lookahead), Noise.at(key, columns)
         for number, objective in enumerate(self._objectives_at(draw).values()):
@@ -180,9 +180,9 @@ class StreamLoader(PretrainingLoader):
         batches = micro_batches(examples, 0 if whole else self.settings.micro_tokens)
         return [replace(batch, whole=whole) for batch in batches]
 
-    def _stream(self, blocks: Sequence[ShardBlock], columns: int) -> Stream:
+    def _stream(self, blocks: Sequence[ShardBlock], columns: int) -> StreamText:
         form, length = self.packer.form, self.packer.length
-        stream = Stream(self.corpus, blocks, form.between, columns=columns, length=length)
+        stream = StreamText(self.corpus, blocks, form.between, columns=columns, length=length)
         if not stream.steps(self.lookahead):
             raise UserError(
                 f"The corpus in {self.corpus.folder} has {len(stream):,} tokens here, too few for {columns:,} streams "
