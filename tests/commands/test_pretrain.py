@@ -242,6 +242,20 @@ def test_two_objectives_that_lay_out_sequences_are_refused(run) -> None:
     assert not done.folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("--data.streams", "--objectives", "nsp"), "invalid-setting", "nsp"),
+        (("--model.memory", "8", "--objectives", "mlm"), "invalid-setting", "model.memory is 8"),
+        (("--data.streams", "--objectives", "mlm", "--data.batch", "9000"), "too-little-data", "9,000 streams"),
+    ],
+)
+def test_streams_that_cannot_be_are_refused(run, words, code, named) -> None:
+    done = run(*words)
+    refused(done, code, named)
+    assert not done.folder.exists()
+
+
 def test_what_needs_the_text_as_it_is_comes_before_noise(run) -> None:
     sizes = ("--model.direction", "left_to_right", "--steps", "1")
     done = run("--objectives", "mlm,left_to_right", *sizes)

@@ -7,7 +7,7 @@ before each; the text is cut into as many columns as a step has sequences, and s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ import numpy as np
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.example import Booleans, Example, Integers
 from osbert.data.examples import COLUMNS, Examples
-from osbert.data.loader import Chosen, Draw, PretrainingLoader, Purpose
+from osbert.data.loader import Chosen, Draw, LoaderObjective, LoaderSettings, PretrainingLoader, Purpose
 from osbert.data.noise import Noise
+from osbert.data.pack import Packer
 from osbert.data.ragged import Places, ranges
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
@@ -116,15 +117,23 @@ class StreamLoader(PretrainingLoader):
     shuffled; of the settings `pool`, `duplicates` and those of how sequences are packed change nothing.
     """
 
+    def __init__(
+        self,
+        corpus: Corpus,
+        objectives: Mapping[str, LoaderObjective],
+        packer: Packer,
+        settings: LoaderSettings,
+        *,
+        run_steps: int = 0,
+    ) -> None:
+        """Divide the corpus and measure its streams. Raises UserError also where it is too short for a step of them."""
+        super().__init__(corpus, objectives, packer, settings, run_steps=run_steps)
+        self.stream = self._stream(self.training, settings.batch)
+
     @cached_property
     def lookahead(self) -> int:
         """How many tokens behind a sequence its labels are of."""
         return max(objective.lookahead for objective in self.objectives.values())
-
-    @cached_property
-    def stream(self) -> StreamText:
-        """The training text. Raises UserError where it is too short for a step."""
-        return self._stream(self.training, self.settings.batch)
 
     @cached_property
     def _held_stream(self) -> StreamText:

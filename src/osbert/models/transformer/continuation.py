@@ -76,5 +76,5 @@ class Continuation:
         unseen = self.batch.unseen
         seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
         columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
-        chosen = [places[mask][-self.past.most :] for places, mask in zip(*columns, strict=True)]
+        chosen = [places[mask].flip(0)[: self.past.most].flip(0) for places, mask in zip(*columns, strict=True)]
         return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))
