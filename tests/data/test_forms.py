@@ -19,7 +19,7 @@ FORMS = {
     "roberta": Form(before=(2,), between=(3, 3), after=(3,), second_segment=0),
     "gpt": Form(before=(0,), between=(1,), after=(4,), second_segment=0, summary="last"),
     "t5": Form(between=(3,), after=(3,), second_segment=0),
-    "xlnet": Form(between=(3,), after=(3, 2), summary="last"),
+    "xlnet": Form(between=(3,), after=(3, 2), last_segment=2, summary="last"),
 }
 
 
@@ -49,8 +49,10 @@ def test_one_text_and_two_stand_between_their_special_pieces(packer: Packer, for
         assert (example.ids < 5).tolist() == example.special.tolist()
         assert not example.words[example.special].any()
     second = form.second(4)
-    assert pair.segments.tolist() == [0] * second + [form.second_segment] * (len(pair) - second)
-    assert not single.segments.any()
+    for example, first in ((pair, second), (single, len(single))):
+        expected = [0] * first + [form.second_segment] * (len(example) - first)
+        assert example.segments[:-1].tolist() == expected[:-1]
+        assert example.segments[-1] == (expected[-1] if form.last_segment is None else form.last_segment)
 
 
 def test_long_texts_leave_room_for_the_special_pieces(packer: Packer, form: Form) -> None:

@@ -116,14 +116,6 @@ def test_every_order_is_as_likely_as_any_other(packer: Packer) -> None:
     assert ((counts - 250) ** 2 / 250).sum() < 49.7
 
 
-def test_the_fraction_is_reported(packer: Packer, text: list[Document]) -> None:
-    objective = PermutedLanguage()
-    rng = np.random.default_rng(0)
-    found = [objective.corrupt(span, packer, rng) for span in packer.spans(text[:20], rng)]
-    ((_, rate, setting),) = objective.rates(found)
-    assert setting == "rate 16.7%" and float(rate[:-1]) == pytest.approx(16.7, abs=0.5)
-
-
 @pytest.mark.parametrize("settings", [{"rate": 0.0}, {"rate": 1.5}, {"longest": 0}, {"context": 0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):

@@ -157,6 +157,8 @@ class Packer:
             ids[end:following] = closing
             segments[start:following] = number * form.second_segment
             start = following
+        if form.last_segment is not None:
+            segments[-1] = form.last_segment
         return Example(ids=ids, segments=segments, words=words, special=special, record=record, truncated=truncated)
 
 

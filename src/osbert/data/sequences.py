@@ -94,10 +94,13 @@ class Sequences:
                 index = starts + offset
                 ids[index], words[index], special[index] = piece, False, True
         sentences = self._sentence_starts.take(source, mode="clip") & ~special if self.with_sentences else None
+        segments = np.repeat(self.segments[runs], spans)
+        if form.last_segment is not None:
+            segments[ends[lasts] - 1] = form.last_segment
         once = np.ones(len(places), np.int64)
         return Examples(
             ids=ids,
-            segments=np.repeat(self.segments[runs], spans),
+            segments=segments,
             words=words,
             special=special,
             sentences=sentences,

@@ -188,6 +188,8 @@ class Folder:
             return heads
         with DRAWING, torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
+        if "mlm" in heads and getattr(self.architecture, "query_vector", False):
+            self.backbone.read_as_query(self.tokenizer.mask)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
 

@@ -55,7 +55,8 @@ class Architecture(Sizes):
     distances (distances, Transformer-XL; attention then has two biases of its own and no others); none: what
     distance_scores give is all (T5)."""
     segment_scores: bool = False
-    """With positions = distances: whether queries also score if a key is of their own segment (XLNet)."""
+    """With positions = distances: whether queries also score if a key is of their own segment (XLNet); segments then
+    have no vectors of their own."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
     window: int = 0
@@ -81,6 +82,9 @@ class Architecture(Sizes):
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
     project_first: bool = False
     """Whether embeddings are projected before they are normalised, without biases (DeBERTa); or after (ELECTRA)."""
+    query_vector: bool = False
+    """Whether the input of a token that none sees is one learned vector, whatever its piece, as in XLNet's second
+    stream; or the embedding of its piece."""
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
     pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
@@ -122,6 +126,8 @@ class Architecture(Sizes):
     tied: bool = True
     """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
     own, as EuroBERT's."""
+    piece_biases: bool = False
+    """Whether such heads have a bias for each piece without piece_transform, too, as XLNet's."""
     scaled_pieces: bool = False
     """Whether such heads divide the states by the root of the width, as T5's first release."""
     adapters: int = 0
@@ -259,6 +265,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
         yield "project_first is True, but embedding is 0: nothing is projected"
     if sizes.embedding and not sizes.piece_transform:
         yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
+    if sizes.piece_biases and sizes.piece_transform:
+        yield "piece_biases is True, but piece_transform is, too, which has such biases: leave it at False"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
         yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at token"
 

@@ -185,6 +185,10 @@ class Backbone(nn.Module):
         """Return what writes texts with this backbone and a head that predicts pieces, None where it cannot."""
         return None
 
+    def read_as_query(self, piece: int) -> None:
+        """Read tokens of the piece [MASK] as unseen in batches that have no others, where that is how it predicts."""
+        return
+
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all."""
         return None

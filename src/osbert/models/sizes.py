@@ -43,6 +43,8 @@ class Sizes:
     """Added to the variance in the normalisation of a head's transform."""
     piece_transform: bool = True
     """Whether heads that predict pieces transform the states and have a bias for each piece."""
+    piece_biases: bool = False
+    """Whether they have a bias for each piece without a transform, too."""
     window: int = 0
     """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
     head_transform: bool = False

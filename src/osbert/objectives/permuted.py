@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from osbert.data.corrupt import choose_spans, drawn, quotas
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
@@ -103,12 +103,6 @@ class PermutedLanguage(Objective):
                 f"{self.name} reads a text in a random order, which recurrent layers do not. Set model.recurrent = 0; "
                 "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
-
-    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the fraction of the tokens of the texts that is predicted."""
-        asked = sum(len(example.targets[self.name].labels) for example in examples)
-        tokens = sum(map(len, examples)) - asked
-        yield "tokens predicted", f"{asked / max(tokens, 1):.1%}", f"rate {self.rate:.1%}"
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head, which reads the states of the query tokens.

@@ -225,9 +225,12 @@ class FileTokenizer:
         second = _find(text, pair.ids, start + len(text))
         before, after = single.ids[:start], single.ids[start + len(text) :]
         between = pair.ids[start + len(text) : second]
-        kinds = pair.type_ids
+        kinds = list(pair.type_ids)
+        last = None
+        if after and kinds[-1] > 1 and kinds[-1] == single.type_ids[-1]:  # a piece of neither text: XLNet's <cls>
+            last, kinds[-1] = kinds[-1], kinds[-2]
         if "token_type_ids" not in self.settings.get("model_input_names", ["token_type_ids"]):
-            kinds = [0] * len(pair.ids)
+            last, kinds = None, [0] * len(pair.ids)
         segment = kinds[second] if second >= 0 else 0
         if (
             not text
@@ -251,6 +254,7 @@ class FileTokenizer:
             between=tuple(between),
             after=tuple(after),
             second_segment=segment,
+            last_segment=last,
             summary="first" if before and self.cls not in after else "last",
         )
 

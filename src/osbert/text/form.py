@@ -18,9 +18,11 @@ class Form:
     | GPT-2 (pretraining) | | end of text | |
     | GPT (pretraining) | | | |
     | T5 | | `</s>` | `</s>` |
+    | XLNet | | `<sep>` | `<sep><cls>` |
 
-    `second_segment`: the segment of a pair's second text and of what is after it; all else has segment 0. `summary`:
-    which token the tokenizer has for the state that stands for the whole sequence.
+    `second_segment`: the segment of a pair's second text and of what is after it; all else has segment 0.
+    `last_segment`: that of the last special piece, where it is of neither text (XLNet: 2). `summary`: which token the
+    tokenizer has for the state that stands for the whole sequence.
 
     >>> roberta = Form(before=(0,), between=(2, 2), after=(2,), second_segment=0)
     >>> roberta.specials(1), roberta.specials(2), roberta.second(10)
@@ -31,6 +33,7 @@ class Form:
     between: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
     second_segment: int = 1
+    last_segment: int | None = None
     summary: Literal["first", "last"] = "first"
 
     @property

@@ -68,6 +68,10 @@ def _nothing_read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]
     return {}
 
 
+def _berts_axes(name: str, width: int) -> None:
+    return None
+
+
 def _nothing_written(architecture: Architecture) -> dict[str, Any]:
     return {}
 
@@ -94,6 +98,8 @@ class Family:
 
     The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
     tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
+    `axes`, the sizes of the last two axes of a tensor by its name and the head width, where these are one axis of
+    BERT's, one size -1 for what is left;
     `halves`, whether rotary positions turn number i of a head with number i + K/2, not with its neighbour; `rooted`,
     parts of BERT's names of what is multiplied by the root of the head width when it is read, where scores are not
     divided by it; `aliases`, names that are read where no tensor has the usual one, and never written; `tables`,
@@ -123,6 +129,7 @@ class Family:
     heads: Mapping[Form, Names] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
+    axes: Callable[[str, int], tuple[int, int] | None] = _berts_axes
     halves: bool = False
     rooted: tuple[str, ...] = ()
     aliases: Names = ()
@@ -214,7 +221,7 @@ class Family:
             place = next((place for own, place in places.items() if own in name), 0)
             parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
         whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
-        return {name: self._turned_over(name, tensor) for name, tensor in whole.items()}
+        return {name: self._folded(name, self._turned_over(name, part), width) for name, part in whole.items()}
 
     def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
         """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
@@ -244,6 +251,8 @@ class Family:
     def _parted(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors, each that holds several of BERT's as these."""
         for name, stored in tensors.items():
+            if stored.ndim > 1 and not name.startswith("heads.") and self.axes(name, 1):
+                stored = stored.flatten(-2)
             tensor = self._turned_over(name, stored)
             theirs = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
             if theirs is None:
@@ -258,6 +267,11 @@ class Family:
         if tensor.ndim != 2 or name.startswith("heads.") or not any(part in name for part in self.transposed):
             return tensor
         return tensor.T.contiguous()
+
+    def _folded(self, name: str, tensor: Tensor, width: int) -> Tensor:
+        """Return a tensor that has their name, with the two axes that it has in place of BERT's one."""
+        axes = None if name.startswith("heads.") else self.axes(name, width)
+        return tensor if axes is None else tensor.unflatten(-1, axes)
 
     def _read_rules(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Names:
         """Return the names that hold in a file: its head's where the config's class or the tensors tell which it is."""

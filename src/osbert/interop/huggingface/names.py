@@ -65,7 +65,9 @@ def published_form(form: Form) -> Form:
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
     form = published_form(form)
-    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    found = HEADS.get(form, {})
+    if form == "mlm" and not sizes.piece_transform:
+        found = {"bias": BIAS} if sizes.piece_biases else {}
     if form == "mlm" and not sizes.tied:
         found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
@@ -143,7 +145,7 @@ def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {"embeddings.pieces.weight": (PIECES,)}
-    if architecture.segments:
+    if architecture.segments and not architecture.segment_scores:
         names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
@@ -213,11 +215,12 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 
 def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    """Return the names of adapters, of recurrent layers, and of the pooler."""
+    """Return the names of adapters, of the vector of queries, of recurrent layers, and of the pooler."""
     names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks) if architecture.adapters else ():
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+    names |= {"embeddings.query.weight": ("embeddings.query",)} if architecture.query_vector else {}
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
@@ -299,6 +302,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     of_some = (
         *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
         *("buckets", "farthest", "distance_projections", "project_first", "segment_scores"),
+        *("query_vector", "piece_biases"),
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}

@@ -43,6 +43,9 @@ END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
 SENTINEL = "<extra_id_0>"
 """The first of the pieces that stand for missing spans in T5's tokenizers."""
 
+PARTING, LAST = "<sep>", "<cls>"
+"""The pieces that end a text and a sequence in XLNet's tokenizers."""
+
 KINDS = ("BPE", "Unigram", "WordLevel")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
@@ -162,6 +165,8 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     if SENTINEL in pieces:  # T5's: nothing stands before a text, and nothing is masked
         ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
         return {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
+    if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
+        return DEFAULTS | {"cls": LAST, "sep": PARTING} | named
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
         others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}

@@ -187,10 +187,15 @@ class Transformer(Backbone):
         sizes = self.architecture
         width = sizes.key_width if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        layout.unseen = self.embeddings.unseen(batch)
         if self.embeddings.distances is not None:
             layout.distances = self.embeddings.distances(layout)
             layout.segments = batch.segments if sizes.segment_scores else None
         return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
+
+    def read_as_query(self, piece: int) -> None:
+        """Read tokens of the piece [MASK] as unseen in batches that have no others (XLNet, section 2.3)."""
+        self.embeddings.query_piece = piece
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
@@ -205,7 +210,11 @@ class Transformer(Backbone):
         """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
         if not self.architecture.summary_is_last:
             return batch.starts
-        return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+        ends = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens)
+        if batch.unseen is None:
+            return ends - 1
+        before = functional.pad(batch.unseen.cumsum(0), (1, 0))  # queries are behind the text that they are about
+        return ends - 1 - (before[ends] - before[batch.starts])
 
     def layouts(self, layout: Layout) -> Iterator[Layout]:
         """Yield the layout of each block: `layout`, or that of the tokens within the window where it is local."""

@@ -26,7 +26,8 @@ class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
     Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
-    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1);
+    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1),
+    with the biases where they say `piece_biases = true` (XLNet);
     with a table of the head's own in place of the piece embeddings where they say `tied = false`.
     `writes`: where it predicts the next piece of a text that it writes from a source; None where it has not learnt to.
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
@@ -48,6 +49,8 @@ class MaskedLanguageHead(Head):
         if sizes.piece_transform:
             self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
             self.norm = norm_of(sizes, width, biases=sizes.head_biases)
+            self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
+        elif sizes.piece_biases:
             self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         else:
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)

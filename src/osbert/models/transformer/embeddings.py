@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
@@ -26,7 +27,8 @@ class Embeddings(nn.Module):
     """Batch -> (N, D). Positions that act inside attention, such as rotary ones, leave `positions` None.
 
     Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2), or
-    before they are normalised (DeBERTa). `distances`: the vectors of the distances that attention reads.
+    before they are normalised (DeBERTa). `distances`: the vectors of the distances that attention reads. `query`: the
+    vector of unseen tokens (XLNet).
     """
 
     def __init__(self, architecture: Architecture, pieces: nn.Embedding | None = None) -> None:
@@ -36,7 +38,10 @@ class Embeddings(nn.Module):
         self.first = architecture.first_position
         places = architecture.length + self.first
         self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
-        self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
+        vectors = architecture.segments and not architecture.segment_scores
+        self.segments = nn.Embedding(architecture.segments, width) if vectors else None
+        self.query = nn.Embedding(1, width) if architecture.query_vector else None
+        self.query_piece: int | None = None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first
         normal = architecture.width if self.project_first else width
@@ -55,11 +60,21 @@ class Embeddings(nn.Module):
     def forward(self, batch: Batch, pieces: Tensor | None = None) -> Tensor:
         """Return the (N, D) input of the first block; `pieces` (N, D'): the embeddings of its pieces, if known."""
         total = self.pieces(batch.ids) if pieces is None else pieces
+        unseen = self.unseen(batch)
+        if self.query is not None and unseen is not None:
+            total = torch.where(unseen[:, None], self.query.weight, total)
         if self.segments is not None:
             total = total + self.segments(batch.segments)
         if self.positions is not None:
             total = total + self.positions(batch.positions + self.first if self.first else batch.positions)
         return self.finished(total)
+
+    def unseen(self, batch: Batch) -> Tensor | None:
+        """Return the tokens (N,) of a batch that are unseen: those of `query_piece` where it does not say which."""
+        if batch.unseen is not None or self.query_piece is None:
+            return batch.unseen
+        found = batch.ids == self.query_piece
+        return found if found.any() else None
 
     def finished(self, total: Tensor) -> Tensor:
         """Return the input (..., D) of the first block for the sum of the embeddings (..., D')."""
