@@ -174,8 +174,7 @@ class PretrainingLoader:
         self.corpus = corpus
         self.objectives = objectives
         self.packer = packer
-        self.settings = settings
-        self.pace = Pace(planned=run_steps)
+        self.settings, self.pace = settings, Pace(planned=run_steps)
         self.fewest = max((objective.fewest_documents for objective in objectives.values()), default=1)
         self._check_corpus()
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))

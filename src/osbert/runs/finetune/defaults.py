@@ -38,7 +38,7 @@ MEASURED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingNeed:
+class TrainingDemand:
     """What an encoder needs to learn a task: a least number of steps, epochs enough for few rows, a learning rate.
 
     `rate`: that of few rows. `usual_rate`: where the rows are enough, None for the paper's. `reason`: why these.
@@ -51,7 +51,7 @@ class TrainingNeed:
     reason: str = ""
 
     @classmethod
-    def of(cls, folder: Path) -> TrainingNeed:
+    def of(cls, folder: Path) -> TrainingDemand:
         """Return what the encoder in a folder needs, by how much it was pretrained, as far as its folder says."""
         tokens = pretrained_tokens(folder)
         if tokens is None or tokens >= YOUNG:
@@ -61,11 +61,11 @@ class TrainingNeed:
         return cls(steps=600, epochs=20, rate=1e-3, usual_rate=1e-3, reason=reason)
 
 
-PUBLISHED = TrainingNeed()
+PUBLISHED = TrainingDemand()
 
 
 def small_data(
-    steps: Callable[[int], int], *, batch: int, epochs: int, need: TrainingNeed = PUBLISHED
+    steps: Callable[[int], int], *, batch: int, epochs: int, need: TrainingDemand = PUBLISHED
 ) -> tuple[int, int]:
     """Return the batch and epochs that give the steps that are needed, or as many as BATCH and the epochs allow.
 
@@ -126,7 +126,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
             "and what goes with it" if chosen else "whatever the number of rows"
         )
-    need = TrainingNeed.of(plan.model)
+    need = TrainingDemand.of(plan.model)
     if not plan.open.issuperset(LENGTH):
         rate = {RATE_NAME: need.usual_rate} if need.usual_rate and RATE_NAME in plan.open else {}
         reason = "as given, and the defaults where nothing is given, whatever the number of rows"
@@ -192,7 +192,7 @@ def _of_sentences(folder: Folder) -> bool:
 
 
 def _small_data(
-    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingNeed
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
 ) -> tuple[dict[str, Any], str]:
     """Return the settings for as many steps of fine-tuning as are needed, none where the paper's do, and the reason.
 
