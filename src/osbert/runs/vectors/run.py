@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
+from osbert.runs.corpus import cores
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
@@ -105,7 +105,7 @@ class VectorRun:
         else:
             first = list(checkpoints.read(done).weights.values())
             self.watch(Notice(f"Going on from the checkpoint of round {done:,}."))
-        workers = self.settings.workers or len(os.sched_getaffinity(0))
+        workers = self.settings.workers or cores()
         self.watch(
             Notice(
                 f"{self.settings.vectors} with {self.settings.width} numbers a vector on {self.corpus.tokens:,} words, "
