@@ -74,7 +74,12 @@ def test_words_are_weighed_in_every_family(family: str) -> None:
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
     torch.manual_seed(0)
     linear = family == TOY
-    assert weights_in(kind.settings().changed(vocabulary=11, width=12, length=16).build(), 1 if linear else 32) < 0.02
+    backbone = kind.settings().changed(vocabulary=11, width=12, length=16).build()
+    if backbone.embedding is None:
+        with refusal("unsupported-model"):
+            weights_in(backbone, 32)
+        return
+    assert weights_in(backbone, 1 if linear else 32) < 0.02
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)

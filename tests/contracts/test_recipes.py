@@ -18,7 +18,10 @@ from quick_machine import use_quick_machine
 
 NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
 SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
-CHANGING = {"layers", "width", "heads", "head_width", "feedforward", "embedding", "distinct", "vocabulary"}
+CHANGING = {
+    *("layers", "width", "heads", "head_width", "feedforward", "embedding", "distinct", "vocabulary"),
+    *("cells", "filters"),  # of recurrent layers
+}
 """Settings of a model that follow its size, or the corpus."""
 
 
@@ -52,7 +55,7 @@ def compared(name: str, corpus: Path, out: Path, *, gpu: bool = False, **setting
 
 def behind(name: str) -> int:
     """Return the place of the padding piece behind which a recipe's positions begin."""
-    return max(0, read_settings(name).model.first_position - 1)
+    return max(0, getattr(read_settings(name).model, "first_position", 0) - 1)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +70,11 @@ def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus
         assert not model.problems()
         for field in {field.name for field in dataclasses.fields(model)} - CHANGING:
             assert getattr(model, field) == getattr(base.model, field), field
-        assert bool(model.embedding) == bool(base.model.embedding) and model.embedding < model.width
-        assert bool(model.distinct) == bool(base.model.distinct)
-        if base.model.feedforward:
-            assert model.feedforward == round(base.model.feedforward * model.width / base.model.width)
+        sizes, usual = ({name: getattr(one, name, 0) for name in CHANGING} for one in (model, base.model))
+        assert bool(sizes["embedding"]) == bool(usual["embedding"]) and sizes["embedding"] < model.width
+        assert bool(sizes["distinct"]) == bool(usual["distinct"])
+        for name in ("feedforward", "cells", "filters"):
+            assert sizes[name] == round(usual[name] * model.width / base.model.width)
     written = read_settings(str(tmp_path / "plan.toml"))
     assert written.model.changed(vocabulary=120) == found.best.size.sizes
     assert (written.objectives, written.optimizer.method) == (base.objectives, base.optimizer.method)

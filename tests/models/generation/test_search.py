@@ -83,10 +83,13 @@ def texts(decoder: LeftToRightDecoder, given: list[Example], limits: Limits = FR
     return [rows[row] for row in sorted(rows)]
 
 
+@pytest.mark.parametrize("worthwhile", [4, 100], ids=["laid out", "as they are"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_each_step_is_what_one_pass_over_the_whole_text_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "WORTHWHILE", 4)  # before and after weights are laid out
+def test_each_step_is_what_one_pass_over_the_whole_text_gives(
+    kind: str, worthwhile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "WORTHWHILE", worthwhile)
     decoder = model(**KINDS[kind])
     given = prompts(5, 9, 2)
     found = decoder.begin(given, most=9)
@@ -117,7 +120,7 @@ def test_steps_in_bf16_are_those_in_fp32_but_for_rounding(kind: str, monkeypatch
         assert near.dtype == torch.bfloat16
         assert (wanted - near).abs().mean() < 0.03 * wanted.abs().mean() + 0.01
         found = [(decoder.step(wanted.argmax(dim=-1)), decoder) for _, decoder in found]
-    assert {*plain.ready} == {torch.float32, torch.bfloat16}
+    assert {kind.precision for kind in plain.ready} == {torch.float32, torch.bfloat16}
 
 
 @torch.inference_mode()

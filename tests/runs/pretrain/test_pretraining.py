@@ -125,10 +125,10 @@ def test_models_on_the_way_open_and_change_nothing(run, monkeypatch, stop) -> No
     if stop:
         write, calls = pretraining_run.write_model, []
 
-        def interrupted(*given: Any) -> None:
+        def interrupted(*given: Any, **named: Any) -> None:
             calls.append(given)
             if stop == "after" or len(calls) != 2:
-                write(*given)
+                write(*given, **named)
             if len(calls) == 2:
                 raise KeyboardInterrupt
 

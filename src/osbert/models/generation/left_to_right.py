@@ -15,7 +15,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.generation.cache import KeyValueCache
 from osbert.models.generation.settings import Precision
-from osbert.models.generation.steps import StepWeights
+from osbert.models.generation.steps import StepKind, StepWeights
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.embeddings import Embeddings
@@ -56,7 +56,7 @@ class LeftToRightDecoder:
         self.head = head
         self.segment = segment
         self.precision = torch.float32
-        self.ready: dict[torch.dtype, StepWeights] = {}
+        self.ready: dict[StepKind, StepWeights] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -65,6 +65,7 @@ class LeftToRightDecoder:
         self.segments = torch.zeros(0, dtype=torch.long)
         self.windows: list[int | None] = []
         self.turned = False
+        self.kind = StepKind.of(self.precision, rows=1, most=0)
 
     def fresh(self, precision: Precision = "fp32") -> Self:
         """Return a decoder of the same model that has read nothing, and whose steps have products in `precision`.
@@ -79,10 +80,10 @@ class LeftToRightDecoder:
     @property
     def weights(self) -> StepWeights:
         """Return the weights of the model, ready for steps."""
-        if self.precision not in self.ready:
+        if self.kind not in self.ready:
             head = self.head
-            self.ready[self.precision] = StepWeights(self.backbone.depth, head.pieces, head.bias, self.precision)
-        return self.ready[self.precision]
+            self.ready[self.kind] = StepWeights(self.backbone.depth, head.pieces, head.bias, self.kind)
+        return self.ready[self.kind]
 
     @property
     def device(self) -> torch.device:
@@ -112,6 +113,7 @@ class LeftToRightDecoder:
         `spare`: how many of their last tokens are not kept; the next step writes over them.
         """
         backbone = self.backbone
+        self.kind = StepKind.of(self.precision, rows=len(prompts), most=most)
         batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
         counts = torch.tensor(batch.lengths, device=self.device)
@@ -144,9 +146,7 @@ class LeftToRightDecoder:
         layouts = backbone.layouts(backbone.layout(batch)) if self.turned else ()
         turns = [layout.turns for layout in layouts] or [None] * len(self.windows)
         added = {window: self._added(count, window) for window in dict.fromkeys(self.windows)}
-        weights = self.weights
-        weights.count(rows)
-        for layer, (block, window) in enumerate(zip(weights.blocks, self.windows, strict=True)):
+        for layer, (block, window) in enumerate(zip(self.weights.blocks, self.windows, strict=True)):
             attend = partial(self._attend, layer, added=added[window])
             across = partial(self._across, layer)
             hidden = block(hidden, attend, shape=(rows, count), turns=turns[layer], across=across)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,9 @@ AcrossAttend = Callable[[Tensor], Tensor]
 """The same of queries alone, whose keys and values are those of a source."""
 RowFunction = Callable[[Tensor], Tensor]
 WORTHWHILE = 8
-"""The step at which weights are laid out anew: that takes about as long as two or three steps of one row."""
+"""Fewest pieces of a text for which weights are laid out anew: that takes about as long as two or three steps."""
+MANY = 32
+"""Rows for which weights are laid out if there is more than one."""
 
 
 class StepProduct:
@@ -157,21 +160,30 @@ def _same(rows: Tensor) -> Tensor:
     return rows
 
 
+class StepKind(NamedTuple):
+    """What weights are made ready for: the precision of products, and the rows that they are laid out for, or 0.
+
+    It follows from a call alone, never from calls before it, so that a call repeated gives the same bits.
+    """
+
+    precision: torch.dtype
+    rows: int
+
+    @classmethod
+    def of(cls, precision: torch.dtype, *, rows: int, most: int) -> StepKind:
+        """Return the kind for texts of at most `most` pieces in so many rows."""
+        return cls(precision, 0 if most < WORTHWHILE else 1 if rows == 1 else MANY)
+
+
 class StepWeights:
-    """The blocks of a model and the table of its scores in one precision, ready for steps."""
+    """The blocks of a model and the table of its scores, ready for steps of one kind."""
 
-    def __init__(self, blocks: Sequence[Block], pieces: Tensor, bias: Tensor, precision: torch.dtype) -> None:
+    def __init__(self, blocks: Sequence[Block], pieces: Tensor, bias: Tensor, kind: StepKind) -> None:
         """Look up the parts of the blocks, from the bottom up, and of a head that compares with `pieces` (V, D')."""
-        made = {block: StepBlock(block, precision) for block in dict.fromkeys(blocks)}  # layers may share one
-        self.precision = precision
+        made = {block: StepBlock(block, kind.precision) for block in dict.fromkeys(blocks)}  # layers may share one
         self.blocks = [made[block] for block in blocks]
-        self.pieces = StepProduct(pieces, bias, precision)
-        self.steps = 0
-
-    def count(self, rows: int) -> None:
-        """Count a step of so many rows; lay the weights out once there were so many that it pays."""
-        self.steps += 1
-        if self.steps == WORTHWHILE:
-            for block in dict.fromkeys(self.blocks):
-                block.lay_out(rows)
-            self.pieces.lay_out(rows)
+        self.pieces = StepProduct(pieces, bias, kind.precision)
+        if kind.rows:
+            for block in made.values():
+                block.lay_out(kind.rows)
+            self.pieces.lay_out(kind.rows)
