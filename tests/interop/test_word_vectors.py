@@ -34,6 +34,8 @@ def test_forms_of_others_are_read(tmp_path: Path) -> None:
     assert read_word_vectors(tmp_path / "a.vec").vectors.tolist() == [[1, -2.5], [np.float32(0.3), 4]]
     assert read_word_vectors(tmp_path / "b.bin").vectors.tolist() == [[1, -2.5], [0, 0]]
     assert read_word_vectors(tmp_path / "c.txt").words == ["the", ". ."]
+    (tmp_path / "d.vec").write_text("2 2\nthe 1 2\nof 3 4\n", encoding="utf-8-sig")
+    assert read_word_vectors(tmp_path / "d.vec").words == ["the", "of"]
 
 
 BAD = {
@@ -47,6 +49,11 @@ BAD = {
     "nothing": ("v.txt", b"", "no-data", ()),
     "cut": ("v.bin", b"2 1\na \0\0\0\0\nb \0\0", "damaged-file", ("word 2 of 2",)),
     "longer": ("v.bin", b"1 1\na \0\0\0\0\nb \0\0\0\0\n", "damaged-file", ("line 1", "1")),
+    "spaced": ("v.bin", b"2 1\na b 1234\nc 1234\n", "damaged-file", ("word 2 of 2",)),
+    "wide": ("v.vec", b"1 99999999\na 1 2\n", "damaged-file", ("line 1", "99,999,999")),
+    "widthless": ("v.vec", b"1 0\na\n", "damaged-file", ("line 1",)),
+    "tabs": ("v.txt", b"a\t1\t2\n", "damaged-file", ("line 1",)),
+    "over": ("v.txt", b"a 1 1e39\n", "damaged-file", ("line 1", "'a'")),
     "text": ("v.bin", b"a 1 2\n", "wrong-format", ("line 1", "v.bin")),
 }
 

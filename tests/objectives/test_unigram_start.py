@@ -34,3 +34,13 @@ def test_heads_without_biases_have_none_to_start_at(kind: type[Objective], direc
     sizes = replace(SIZES, direction=direction, piece_transform=False)
     assert not list(kind().objections(sizes))
     assert any("model.piece_transform" in one for one in kind(unigram_start=True).objections(sizes))
+
+
+@pytest.mark.parametrize(("kind", "direction"), [(MaskedLanguage, "both"), (LeftToRight, "left_to_right")])
+def test_biases_without_a_transform_are_started(kind: type[Objective], direction: str) -> None:
+    sizes = replace(SIZES, direction=direction, piece_transform=False, piece_biases=True)
+    objective = kind(unigram_start=True)
+    assert not list(objective.objections(sizes))
+    head = objective.head(sizes.build())
+    objective.begin(head, np.array([0, 9, 90, 0, 897]))
+    assert head.get_parameter("bias").any()

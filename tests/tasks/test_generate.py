@@ -22,6 +22,7 @@ from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import closed_to_others, laid_out, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
+from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
@@ -156,6 +157,8 @@ def test_the_task_takes_what_suits_the_model() -> None:
     assert (both.sight, both.most) == ("prefix", 7)
     with refusal("unsupported-model"):
         Generate().head(Architecture(length=64, recurrent=1, **sizes).build())
+    with refusal("unsupported-model"):  # it has no piece embeddings
+        Generate().head(BilmArchitecture(layers=1, width=16, cells=16, filters=64, vocabulary=9, length=64).build())
 
 
 def test_columns_are_found_and_lists_are_sentences_or_references() -> None:

@@ -156,3 +156,11 @@ def test_a_bar_on_a_terminal() -> None:
 )
 def test_durations(seconds, words) -> None:
     assert duration(seconds) == words
+
+
+def test_a_corrected_number_of_steps_is_shown() -> None:
+    stream = io.StringIO()
+    with ProgressLine(Console(file=stream, width=160), processor="cpu fp32", done=0, steps=10) as line:
+        line.step(progress(5, steps=7), {"loss": 1.0})
+        line.held_out({"step": 5, "held_out.loss": 1.0})
+    assert [text.split()[1] for text in stream.getvalue().splitlines()] == ["5/7", "5/7"]

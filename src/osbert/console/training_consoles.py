@@ -45,11 +45,13 @@ class ProgressLine(ExitStack):
 
     def step(self, progress: StepProgress, line: Mapping[str, Any] | None) -> None:
         """Show a step, and the line of metrics that it ended, if any."""
+        self.steps = progress.steps  # a run with minutes corrects it
         if line is not None:
             self.text = summary(line)
         if not self.bar.disable:
             text = self.text or summary(values(progress))
-            self.bar.update(self.task, completed=progress.step, description=self._full(progress.step, text))
+            shown = self._full(progress.step, text)
+            self.bar.update(self.task, total=self.steps, completed=progress.step, description=shown)
         elif line is not None:
             say(self.console, self._full(progress.step, self.text))
 

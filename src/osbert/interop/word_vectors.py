@@ -6,6 +6,7 @@ text a line is a word and its numbers; in binary a word, a space, and the number
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +93,15 @@ def read_word_vectors(path: Path) -> WordVectors:
     require_regular(path)
     problems = Problems(heading=f"{path} cannot be used. {ADVICE}")
     with path.open("rb") as file:
+        mark = len(BOM_UTF8) * (path.suffix != BINARY and file.read(len(BOM_UTF8)) == BOM_UTF8)
+        file.seek(mark)
         first = file.readline(LONGEST)
         header = _header(first)
+        if header and not 0 < header[1] <= WIDEST:
+            raise UserError(
+                f"{path}, line 1: {header[1]:,} values a word are not between 1 and {WIDEST:,}. {ADVICE}.",
+                code="damaged-file",
+            )
         if path.suffix == BINARY:
             if header is None:
                 raise UserError(
@@ -104,7 +112,7 @@ def read_word_vectors(path: Path) -> WordVectors:
             rows = _binary_rows(file, *header, problems)
         else:
             if header is None:
-                file.seek(0)
+                file.seek(mark)
             rows = _text_rows(file, header and header[1], 1 + (header is not None), problems)
         found = _collected(rows, problems)
     if header and not problems.count and header[0] != len(found):
@@ -150,10 +158,10 @@ def _header(line: bytes) -> tuple[int, int] | None:
     ((3000000, 300), None)
     """
     parts = line.split()
-    if len(parts) != 2 or not all(part.isdigit() and len(part) < 10 for part in parts):
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     words, width = map(int, parts)
-    return (words, width) if 0 < width <= WIDEST else None
+    return words, width
 
 
 def _text_rows(
@@ -164,10 +172,12 @@ def _text_rows(
         where, parts = f"line {number:,}", line.rstrip(b"\r\n ").split(b" ")
         width = width or len(parts) - 1
         if len(parts) < width + 1 or width < 1:
-            problems.add(f"{where}: {len(parts) - 1} values instead of {width}", code="damaged-file")
+            expected = f"{width} values" if width else "a word, a space and numbers with a space between"
+            problems.add(f"{where}: {len(parts) - 1} values instead of {expected}", code="damaged-file")
             continue
         try:
-            vector = np.array(parts[-width:], np.bytes_).astype(np.float32)
+            with np.errstate(over="ignore"):  # what exceeds float32 becomes infinite, which is refused below
+                vector = np.array(parts[-width:], np.bytes_).astype(np.float32)
         except ValueError:
             wrong = next((part for part in parts[-width:] if not _is_number(part)), b"")
             problems.add(f"{where}: {wrong[:40]!r} is not a number", code="damaged-file")
@@ -183,6 +193,9 @@ def _binary_rows(
         where, word = f"word {number:,} of {words:,}", bytearray()
         while (byte := file.read(1)) not in (b" ", b"") and len(word) <= LONGEST:
             word += byte
+        if b"\n" in word.lstrip(b"\n"):  # what follows a word with a space is read in the wrong places
+            problems.add(f"{where}: a line ends within it: it, or a word before it, has a space", code="damaged-file")
+            return
         content = file.read(4 * width) if byte == b" " else b""
         if len(content) < 4 * width:
             problems.add(f"{where}: the file ends, or is damaged, within it", code="damaged-file")

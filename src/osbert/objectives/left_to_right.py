@@ -68,7 +68,7 @@ class LeftToRight(Objective):
                 f"{self.name} predicts the next piece, but recurrent layers read backwards. Set model.recurrent = 0; "
                 "they can be added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
-        if self.unigram_start and not architecture.piece_transform:
+        if self.unigram_start and not (architecture.piece_transform or architecture.piece_biases):
             yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 
     def head(self, backbone: Backbone) -> Head:

@@ -131,7 +131,7 @@ class MaskedLanguage(Objective):
                 f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
                 f'{architecture.family} keep apart. Set objectives = ["both_ways"].'
             )
-        if self.unigram_start and not architecture.piece_transform:
+        if self.unigram_start and not (architecture.piece_transform or architecture.piece_biases):
             yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 
     def head(self, backbone: Backbone) -> Head:

@@ -96,3 +96,13 @@ def test_what_vectors_cannot_be_learnt_with_is_refused(corpus: Path, tmp_path: P
     with refusal("options-exclude-each-other", "--from"):
         pretrain(PretrainRequest(recipe="glove", corpus=corpus, out=tmp_path / "run", origin=tmp_path))
     assert run("bench", "word2vec", "--corpus", str(corpus)) == 1
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_words_that_stand_alone_are_too_little(method: str, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("pear\nunknown\n")
+    osbert.build_corpus(tmp_path / "texts.txt", tokenizer=corpus, out=tmp_path / "corpus", workers=1, documents="line")
+    with refusal("too-little-data"):
+        osbert.pretrain(method, corpus=tmp_path / "corpus", out=tmp_path / "run", **QUICK[method])
+    with refusal("too-little-data"):  # no word is kept
+        osbert.pretrain("word2vec", corpus=corpus, out=tmp_path / "none", **QUICK["word2vec"] | {"sample": 1e-30})

@@ -107,6 +107,8 @@ def steps(
     Each word has a window of 1 to `window` words to either side. `centred`: the words around a word within its own
     window are paired with it (CBOW); otherwise those in whose windows it is (skip-gram).
     """
+    if not len(ids):  # a block of unknown words alone, or whose words were all thinned out
+        return
     missing = -len(ids) % ROW
     widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing))
     ids, texts = np.pad(ids, (0, missing)), np.pad(texts, (0, missing), constant_values=-1)

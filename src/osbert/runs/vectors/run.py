@@ -130,6 +130,12 @@ class VectorRun:
     def _measure(self, number: int, learn: Callable[[int], Totals], metrics: Metrics) -> None:
         begun = time.monotonic()
         totals = learn(number)
+        if not number and not totals.count:
+            raise UserError(
+                f"Nothing can be learnt from {self.corpus.folder}: no word has another one beside it in its document. "
+                "Build the corpus of longer texts, or keep more words (--sample 0).",
+                code="too-little-data",
+            )
         line = {
             "step": number + 1,
             f"{self.settings.vectors}.loss": totals.loss / max(1, totals.count),

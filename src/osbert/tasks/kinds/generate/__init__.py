@@ -278,12 +278,14 @@ class Generate(TableTask):
         """Return the language-model head. Raises UserError where the model cannot write piece by piece."""
         from osbert.models.heads.text import TextHead
 
-        head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
-        head.smoothing = self.label_smoothing
-        if backbone.decoder(head) is None:
+        head = None
+        if backbone.embedding is not None:
+            head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
+            head.smoothing = self.label_smoothing
+        if head is None or backbone.decoder(head) is None:
             raise UserError(
-                "The model cannot write: recurrent layers read backwards, and disentangled positions keep no keys. "
-                "Take another model.",
+                "The model cannot write: that needs piece embeddings, and attention that keeps the keys of what was "
+                "read. Recurrent layers, disentangled positions and states by queries have no such keys. Take another.",
                 code="unsupported-model",
             )
         return head
