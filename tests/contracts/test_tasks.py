@@ -33,6 +33,7 @@ from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.outcome import UNPAIRED
+from osbert.tasks.sets.text_to_text import TextToText
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]
@@ -94,7 +95,13 @@ def written(task: Task) -> list[Record]:
     return [dataclasses.replace(one, label=("a good film .",)) for one in found]
 
 
+def labels_to_write(task: Task) -> list[Record]:
+    """Return records with the labels that the task's data set has."""
+    return [dataclasses.replace(one, label=label) for one, label in zip(texts_and_labels(task), task.classes * 3)]
+
+
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
+    TextToText: labels_to_write,
     Generate: written,
     Span: questions,
     Choose: choices,
@@ -108,7 +115,8 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
 
 def fitted(name: str) -> tuple[Task, list[Record]]:
     """Return a task fitted on six records."""
-    task = components.find("tasks", name, base=Task)()
+    kind = components.find("tasks", name, base=Task)
+    task = kind(most=4) if kind is TextToText else kind()  # what stands before its texts takes a part of twelve tokens
     records = next(make for kind, make in MAKERS.items() if isinstance(task, kind))(task)
     return task.fitted(records), records
 

@@ -1,0 +1,255 @@
+"""text_to_text: a data set of GLUE as texts to write from texts, scored as the set is (T5, Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from osbert import components
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems
+from osbert.reading.splits import Names
+from osbert.reading.table import Origin
+from osbert.tasks import Inputs, Prediction, Record, Source, Task
+from osbert.tasks.kinds.generate import Generate
+from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.tables import TableTask, default_of
+
+NO_LABEL = "no label"
+"""The class of a written text that is no label: it is never right."""
+NO_NUMBER = -1.0
+"""What a written text counts as that is no number, as in the authors' code; the sets' numbers are 0 or more."""
+SETTLED = ("prefix", "text", "target", "kept_by")
+"""Settings of `generate` that follow from the data set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTexts:
+    """How a data set is written as texts: the names of its `texts`, and the `step` that numbers are rounded to."""
+
+    texts: tuple[str, ...]
+    step: float = 0.0
+
+
+@cache
+def table() -> Mapping[str, SetTexts]:
+    """Return how each data set is written as texts, by the name of the set."""
+    file = importlib.resources.files(__package__) / "text_to_text.toml"
+    rows = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {name: SetTexts(texts=tuple(row["texts"]), step=row.get("step", 0.0)) for name, row in rows.items()}
+
+
+class LabelledSource(Source):
+    """Reads a data set as its own task does."""
+
+    task: TextToText
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        labelled = self.task.labelled
+        self.labelled = labelled.source if given is None else labelled.reader(labelled, given)
+
+    @property
+    def split_names(self) -> Names:
+        """Return what the parts of data in memory may be called."""
+        return self.labelled.split_names
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split; raises UserError when there is none."""
+        return self.labelled.find_files(data)
+
+    def cells(self, column: str) -> Mapping[int, str]:
+        """Return what a column of the training file holds; raises UserError when there is no such column."""
+        return self.labelled.cells(column)
+
+    def resolved(self) -> Task:
+        """Return the task; raises UserError where the training file lacks the set's columns."""
+        self.labelled.resolved()
+        return self.task
+
+    def findings(self) -> list[str]:
+        """Describe the data that were read."""
+        return self.labelled.findings()
+
+    def left_out(self, split: str) -> list[str]:
+        """Return lines about the rows of a split that are skipped because they are known to be unusable."""
+        return self.labelled.left_out(split)
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the set's own records of a split, numbered."""
+        return self.labelled.records(split, problems)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterable[Record]:
+        """Return the records of a file, in its order; what cannot be used is noted in `problems`."""
+        return self.labelled.read(origin, problems, labelled=labelled)
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out for development."""
+        return self.labelled.held(records)
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return a file of plain input; raises UserError when it cannot be read as such."""
+        return self.labelled.inputs(data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextToText(Generate):
+    """The rows of a data set of GLUE: `sst2 sentence: a fine film` and the text to write, `positive`.
+
+    Texts and labels are written as T5's are. A written text is compared with the labels without regard to spaces, which
+    a vocabulary may put around "_" and "."; one that is no label counts as wrong. The scores are those of the data set.
+    """
+
+    reader: ClassVar[type[Source]] = LabelledSource
+
+    data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"] = "sst2"
+    """The data set of GLUE, whose files `data` names."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that follow from the data set."""
+        super().__post_init__()
+        for name in SETTLED:
+            if getattr(self, name) != default_of(Generate, name):
+                raise ValueError(f"{name} follows from the data set {self.data_set}: leave it out")
+
+    @cached_property
+    def labelled(self) -> TableTask:
+        """Return the data set's own task, with the settings of this one that say how files are read."""
+        kind = components.find("tasks", self.data_set, base=TableTask)
+        common = {field.name: getattr(self, field.name) for field in dataclasses.fields(TableTask)}
+        task: TableTask = kind(**common)
+        return task
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings alone."""
+        return {name: value for name, value in super().__getstate__().items() if name != "labelled"}
+
+    @property
+    def texts(self) -> SetTexts:
+        """Return how the data set is written as texts."""
+        return table()[self.data_set]
+
+    # Rows to texts, and texts to labels.
+
+    def source_text(self, record: Record) -> str:
+        """Return the source of a row as T5 reads it.
+
+        >>> task = TextToText(data_set="mnli")
+        >>> task.source_text(task.record_of(["It rains.", "It is wet."]))
+        'mnli hypothesis: It is wet. premise: It rains.'
+        """
+        named = sorted(zip(self.texts.texts, record.texts, strict=True))
+        return " ".join((self.data_set, *(f"{name}: {text}" for name, text in named)))
+
+    def words_of(self, label: Any) -> str:
+        """Return the text to write for a label or a number; halves are rounded to the even multiple.
+
+        >>> TextToText(data_set="stsb").words_of(2.75), TextToText().words_of("positive")
+        ('2.8', 'positive')
+        """
+        if not self.labelled.numbers:
+            return str(label)
+        steps = round(1 / self.texts.step)  # a product with 5 is exact where a quotient by 0.2 is not
+        return f"{round(label * steps) / steps:.1f}"
+
+    def label_of(self, text: str) -> Any:
+        """Return the label or the number that a text stands for, None where it stands for none.
+
+        >>> TextToText(data_set="mrpc").label_of("not _ equivalent"), TextToText(data_set="stsb").label_of("3 . 8")
+        ('not_equivalent', 3.8)
+        """
+        plain = "".join(text.split())
+        if not self.labelled.numbers:
+            return plain if plain in self.labelled.classes else None
+        try:
+            return self.labelled.value(plain)  # type: ignore[attr-defined]
+        except ValueError:
+            return None
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the source with the label's text behind it, or alone where there is no label."""
+        target = None if record.label is None else (self.words_of(record.label),)
+        return super().encode(dataclasses.replace(record, label=target), packer)
+
+    def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
+        """Return the label that was written, in the set's words, or the text where it is none."""
+        found = super().decode(outputs, record, examples)
+        label = self.label_of(found.value)
+        return found if label is None else dataclasses.replace(found, value=str(label))
+
+    # What the data set's own task says.
+
+    @property
+    def criterion(self) -> str:
+        """Return the data set's score."""
+        return self.labelled.criterion
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the labels, none of numbers."""
+        return self.labelled.classes
+
+    @property
+    def row_score(self) -> str:  # type: ignore[override]
+        """Return what the score of a row is."""
+        return self.labelled.row_score
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of the texts of a row."""
+        return self.texts.texts if len(self.texts.texts) > 1 else ("text",)
+
+    @property
+    def sample(self) -> str:  # type: ignore[override]
+        """Return what to write behind `osbert predict RUN` to try a run."""
+        return '"a text of yours" "and the second of the pair"' if len(self.texts.texts) > 1 else Task.sample
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task. Raises UserError where every row has the same label."""
+        self.labelled.fitted(records)
+        return self
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note each record whose label the data set does not have."""
+        self.labelled.check(records, problems)
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, and of which labels."""
+        return self.labelled.describe(records)
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return the label of a record, none where it is a number."""
+        return self.labelled.names(record)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the scores of the data set; a text that is no label is wrong, and one that is no number is -1."""
+        task, other = self.labelled, NO_NUMBER if self.labelled.numbers else NO_LABEL
+        if not task.numbers:
+            task = dataclasses.replace(task, labels=(*task.classes, NO_LABEL))  # type: ignore[call-arg]
+        read = [(self.label_of(str(one.value)), one) for one in predictions]
+        found = [dataclasses.replace(one, value=other if label is None else label) for label, one in read]
+        scores = task.metrics(found, records)
+        return {name: value for name, value in scores.items() if name != f"f1/{NO_LABEL}"}
+
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return how far a prediction is from its record's label, 0 where it is right."""
+        return self.labelled.error(self._read(prediction), record)
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return how the prediction for a record compares with its label."""
+        return self.labelled.outcome(self._read(prediction), record)
+
+    def _read(self, prediction: Prediction) -> Prediction:
+        """Return a prediction whose value is a label or a number; a text that is no label stays as it was written."""
+        label = self.label_of(str(prediction.value))
+        if label is None:
+            label = NO_NUMBER if self.labelled.numbers else prediction.value
+        return dataclasses.replace(prediction, value=label)
