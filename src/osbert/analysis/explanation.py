@@ -90,7 +90,7 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRecord:
-    """A score to explain: the `texts` of a record, the `examples` that the model reads, and the words of their tokens."""
+    """A score to explain: the `texts` of a record, the `examples` that the model reads, and their words."""
 
     label: str
     texts: Sequence[str]
