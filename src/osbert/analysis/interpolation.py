@@ -1,5 +1,4 @@
 """Sequences between a baseline and the text: interpolated word vectors in place of the embedding table's.
-table's.
 
 The points of the line are sequences of flat batches. A hook on the table of pieces substitutes the vectors; positions,
 segments and norms are computed as usual, so only the words vary.

@@ -92,7 +92,7 @@ class LanguageModel:
         return found
 
     def _masked(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
-        """Yield one masked copy of the text for each chosen piece. `first`: index of its first piece among all texts."""
+        """Yield a masked copy of the text for each chosen piece. `first`: index of its first piece in the flat array."""
         tokens = np.flatnonzero(~example.special)
         words = example.words[tokens]
         for place in np.flatnonzero(chosen).tolist():
