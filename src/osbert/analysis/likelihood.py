@@ -92,7 +92,7 @@ class LanguageModel:
         return found
 
     def _masked(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
-        """Yield a masked copy of the text for each chosen piece. `first`: index of its first piece in the flat array."""
+        """Yield a masked copy of the text for each chosen piece. `first`: index of its first piece in `flat`."""
         tokens = np.flatnonzero(~example.special)
         words = example.words[tokens]
         for place in np.flatnonzero(chosen).tolist():
