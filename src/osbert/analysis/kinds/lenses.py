@@ -1,8 +1,8 @@
-"""How a prediction settles by layer: the logit lens, and an affine lens after the tuned lens (lens.py).
+"""How predictions develop by layer: the logit lens, and an affine lens after the tuned lens (lens.py).
 
-In a part of the texts 15% of the pieces are masked, and what each layer would fill them with is compared with what the
-last layer says; a left-to-right model predicts the same pieces from what is before them. The affine maps are fitted on
-some texts and looked through on others.
+In a sample of the texts 15% of the pieces are masked, and the prediction from each layer is compared with that of the
+last layer. A left-to-right model predicts the same pieces from those before them. The affine maps are fitted on some
+texts and evaluated on others.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
 SHARE = 0.15
-"""Share of the pieces of a text that are predicted, as in pretraining."""
+"""Fraction of the pieces of a text that are predicted, as in pretraining."""
 FITTED, SCORED = 1600, 800
-"""Most positions to fit the maps on, and most to look at."""
+"""Most positions to fit the maps on, and to evaluate."""
 ROOM = 2**25
-"""Most numbers of states that are held; of a larger model fewer positions are read."""
+"""Most numbers of states in memory; for a larger model fewer positions are read."""
 LEAST = 40
-"""Fewer positions of either part give no figure."""
+"""Fewest positions of each part for figures."""
 LENSES = {"": "logit lens", "_affine": "affine lens"}
-"""What the figures' names end with, and what the lens is called."""
+"""Suffixes of the figures' names, and the name of each lens."""
 
 
 class Lenses(LanguageExperiment):
-    """The predictions from each layer."""
+    """The predictions from each layer by both lenses."""
 
     least = f"{LEAST} pieces to predict in each half of the texts"
     place = 30
 
     def work(self, sample: TextSample) -> int:
-        """Return about how many tokens are read: those of a part of the texts, for each layer once more."""
+        """Return an estimate of the tokens read: those of the sampled texts."""
         return min(sample.tokens, round((FITTED + SCORED) / SHARE))
 
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
@@ -78,7 +78,7 @@ class Lenses(LanguageExperiment):
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return how far each layer agrees with the last, and the entropy by layer."""
+        """Return the agreement of each layer with the last one, and the entropy by layer."""
         plain, affine = (_settled(figures, end) for end in LENSES)
         layers = int(plain.baselines["layers"])
         agreement = [
@@ -122,7 +122,7 @@ def _curve(figures: Sequence[Figure], name: str, title: str, color: int) -> Seri
 
 
 def _until(examples: Iterator[Example], positions: int, target: str) -> Iterator[Example]:
-    """Yield examples until so many positions are to be predicted."""
+    """Yield examples until they have `positions` positions to predict."""
     for example in examples:
         if positions <= 0:
             return
@@ -133,7 +133,7 @@ def _until(examples: Iterator[Example], positions: int, target: str) -> Iterator
 def _advancing(
     model: AnalysedModel, examples: Sequence[Example], advance: Advance
 ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-    """Yield the labels and the states of some examples at a time."""
+    """Yield the labels (M,) and the states (L + 1, M, D) of a batch of examples."""
     assert model.language is not None
     for labels, states, tokens in layer_states(model.language, examples):
         advance(tokens)
@@ -147,11 +147,13 @@ def _figures(
     assert model.language is not None
     labels, states = scored
     layers = len(states)
+    # Both baselines are chosen on the fitting part and scored on the other.
     usual = int(np.bincount(fitting[0]).argmax())
     answers, _, _ = read_out(model.language, [fitting[1][-1]])
     answer = int(np.bincount(answers[0]).argmax())
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
     moved = [_moved(*one, fitting[1][-1]) for one in zip(fitting[1][:-1], states[:-1], strict=True)]
+    # One read-out for both lenses: first the L mapped layers, then all L + 1 layers as they are.
     likeliest, entropies, divergences = read_out(model.language, [*moved, *states])
     places = {
         "": [*range(layers - 1, 2 * layers - 1)],
@@ -181,7 +183,7 @@ def _figures(
 
 
 def _moved(fitting: Floats, states: Floats, last: Floats) -> Floats:
-    """Return a layer's states after the affine lens that is fitted to others of it and of the last layer."""
+    """Return states of a layer after the affine lens, fitted on other states of this and the last layer."""
     lens = AffineLens.fitted(fitting.astype(np.float64), last.astype(np.float64))
     return lens(states.astype(np.float64))
 
