@@ -1,8 +1,8 @@
 """Lenses: the predictions of a model from the states of a lower layer (nostalgebraist 2020; Belrose et al. 2023).
 
 The logit lens passes a layer's states through whatever follows the last layer, such as a final norm, and then through
-the language head. The tuned lens of Belrose et al. applies an affine map first. Here that map is the least-squares fit
-to the states of the last layer, in closed form; it is not trained on the last layer's predictions.
+the language head. The tuned lens of Belrose et al. applies an affine map first (tuned_lens.py). The map at which its
+training starts is here: the least-squares fit to the states of the last layer.
 """
 
 from __future__ import annotations
