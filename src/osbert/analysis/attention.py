@@ -22,7 +22,7 @@ from osbert.models.contract import Backbone, HeadVectors
 from osbert.reports.attention_page import write_attention
 
 Maps = NDArray[np.float32]
-"""Attention (..., T, T) or by word (..., W, W), queries in rows."""
+"""Attention (..., T, T), or by word (..., W, W). The rows are the queries."""
 
 
 class TextPieces(NamedTuple):
@@ -35,10 +35,11 @@ class TextPieces(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedText:
-    """One text or a pair as the model reads it, T tokens, with the place of each in the texts.
+    """One text or a pair as the model reads it, T tokens, with the position of each token in the texts.
 
-    `words` (W): as they stand in the texts; a special piece is a word of its own. `word_of` (T,): the word of each
-    token. `offsets` (T, 2): its characters, from and to, in text number `text_of` (T,), which is -1 for special pieces.
+    `words` (W): the words as written; a special piece is a word of its own. `word_of` (T,): the word of each token.
+    `offsets` (T, 2): where the characters of each token begin and end in text number `text_of` (T,), which is -1 for
+    special pieces.
     """
 
     texts: tuple[str, ...]
@@ -52,12 +53,13 @@ class PlacedText:
 
 @dataclass(frozen=True, kw_only=True)
 class TextAttention:
-    """What the L layers of H heads of a model attend to in a text of T tokens and W words.
+    """The attention of the L layers with H heads of a model in a text of T tokens and W words.
 
-    `weights` (L, H, T, T): of each query in rows, which sum to 1. `norms` (L, H, T): the length of what each head makes
-    of each key, its value with the bias times its part of the output matrix (Kobayashi et al. 2020, f(x)). `queries`,
-    `keys` (L, H, T, K): as they are compared. `is_biased`: whether something is added to the products of these, such as
-    a score of the distance. `notes`: what must be known to read it.
+    `weights` (L, H, T, T): the attention weights; rows are queries and sum to 1. `norms` (L, H, T): the norm of the
+    vector f(x) that each head adds for each key: the value, bias included, times the head's part of the output matrix
+    (Kobayashi et al. 2020). `queries`, `keys` (L, H, T, K): the vectors whose products are the logits. `is_biased`:
+    whether something is added to these products, such as a score of the distance. `notes`: limits of the text and the
+    model, for readers.
     """
 
     name: str
@@ -71,7 +73,7 @@ class TextAttention:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Return the pieces (T) that the model read."""
+        """Return the pieces (T) that the model read, special ones included."""
         return self.placed.pieces
 
     @property
@@ -81,22 +83,23 @@ class TextAttention:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Return where each piece begins and ends (T, 2) in its text, in characters; (0, 0) of special pieces."""
+        """Return the characters (T, 2) from and to of each piece in its text; (0, 0) for special pieces."""
         return self.placed.offsets
 
     def weighted(self) -> Maps:
         """Return |a f(x)| (L, H, T, T), the weights times the norms (Kobayashi et al. 2020, section 3).
 
-        The lengths of several keys do not add up to that of their sum: shares of a row are a convention.
+        The norm of a sum is not the sum of the norms: to read a row as fractions is a convention.
         """
         return self.weights * self.norms[:, :, None, :]
 
     def rollout(self) -> Maps:
-        """Return how much of each input token is in each token of each layer (L, T, T).
+        """Return the attention rollout (L, T, T): how much of each input token is in each token of each layer.
 
-        Abnar and Zuidema 2020, section 3: A = (mean of the heads + I) / 2, and R of a layer is A times R of the layer
-        below it. Rows sum to 1.
+        Abnar and Zuidema 2020, section 3: A = (mean over the heads + I) / 2, and R of a layer is A times R of the layer
+        below. Rows sum to 1.
         """
+        # The identity stands for the residual connection.
         means: Maps = (self.weights.mean(axis=1) + np.eye(len(self.pieces), dtype=np.float32)) / np.float32(2)
         found = [means[0]]
         for mean in means[1:]:
@@ -105,15 +108,17 @@ class TextAttention:
 
     def by_word(self, maps: Maps) -> Maps:
         """Return maps (..., T, T) as (..., W, W): the sum over a word's pieces as keys, the mean as queries."""
+        # The tokens of a word are adjacent, so reduceat sums each run that begins at `firsts`.
         firsts = np.flatnonzero(np.diff(self.placed.word_of, prepend=-1))
         keys = np.add.reduceat(maps, firsts, axis=-1)
         sizes = np.diff(firsts, append=len(self.placed.word_of)).astype(np.float32)
         found: Maps = np.add.reduceat(keys, firsts, axis=-2)
+        # A row then sums to 1 again: it is the mean distribution of the pieces of the word.
         found /= sizes[:, None]
         return found
 
     def record(self, *, megabytes: float = MEGABYTES) -> dict[str, Any]:
-        """Return what the page is drawn from, ready for JSON, in about that many megabytes at most."""
+        """Return the data of the page, ready for JSON, in at most about `megabytes`."""
         placed = self.placed
         about = {
             "name": self.name,
@@ -125,13 +130,14 @@ class TextAttention:
             "notes": list(self.notes),
             "biased": self.is_biased,
         }
+        # (L, H + 1, T, T): the page shows the rollout as one more head of each layer.
         maps = np.concatenate([self.weights, self.rollout()[:, None]], axis=1)
         return about | packed(maps, self.norms, (self.queries, self.keys), megabytes=megabytes)
 
     def save(self, path: str | Path, *, megabytes: float = MEGABYTES) -> Path:
-        """Write it as one HTML file that needs nothing else, of at most so many megabytes, and return the path.
+        """Write one self-contained HTML file of at most `megabytes`, and return the path.
 
-        Where the text is long the weights are kept to fewer levels for that, which the page states with every figure.
+        For a long text the weights are stored with fewer levels to fit; the page states the precision of every figure.
         """
         target = Path(path)
         if target.suffix.lower() != ".html":
@@ -148,15 +154,17 @@ class TextAttention:
 
 
 def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]) -> PlacedText:
-    """Return one text or two, given with their pieces, as one sequence; what does not fit is cut off, and counted."""
+    """Return one text or a pair of texts as one sequence. Pieces that do not fit are cut off and counted."""
     runs = [PieceRun.of(one.ids, packer.tokenizer) for one in given]
     if len(runs) == 2:
         example = packer.pair(*runs)
+        # Pieces that the packer keeps of each text of a pair: the longer one is cut first.
         sizes = [int(size) for size in shares(np.array(len(runs[0].ids)), np.array(len(runs[1].ids)), packer.room(2))]
     else:
         example = packer.single(*runs[0])
         sizes = [int((~example.special).sum())]
     offsets, text_of = np.zeros((len(example), 2), np.int64), np.full(len(example), -1)
+    # Word numbers in order of appearance; -1 marks special pieces until _in_order gives them words of their own.
     number = np.full(len(example), -1)
     own = np.flatnonzero(~example.special)
     words: list[str] = []
@@ -166,6 +174,7 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
         starts, ends = pieces.starts[:size], pieces.ends[:size]
         bounds, word = words_of_pieces(text, starts, ends)
         offsets[here, 0], offsets[here, 1], text_of[here] = starts, ends, place
+        # Words of the second text are numbered after those of the first.
         number[here] = len(words) + word
         words += [text[start:end] for start, end in bounds]
         begin += size
@@ -180,11 +189,12 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
 def _in_order(
     number: NDArray[np.int64], pieces: Sequence[str], words: Sequence[str]
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the words of tokens numbered anew (T,), each special piece as one, and their names.
+    """Number the words of tokens from 0 (T,), each special piece as a word of its own, and return their names.
 
     >>> _in_order(np.array([-1, 3, 3, -1]), ["[CLS]", "so", "##fa", "[SEP]"], ["", "", "", "sofa"])
     (array([0, 1, 1, 2]), ('[CLS]', 'sofa', '[SEP]'))
     """
+    # A word begins wherever the number changes, and each special piece (-1) begins one, even after another.
     begins = (np.diff(number, prepend=-2) != 0) | (number < 0)
     firsts = np.flatnonzero(begins).tolist()
     named = tuple(pieces[first] if number[first] < 0 else words[int(number[first])] for first in firsts)
@@ -192,13 +202,14 @@ def _in_order(
 
 
 def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAttention:
-    """Return what a model attends to in a text. Raises UserError if its family has no attention."""
+    """Return the attention of a model in a text. Raises UserError if its family has no attention."""
     if not backbone.attends:
         raise UserError(
             f"{name} has no attention: its family is {backbone.architecture.family}. Read its states instead.",
             code="unsupported-model",
         )
     with forward.evaluating(backbone) as device:
+        # One batch: the budget of tokens is exactly the length of the example.
         [batch] = forward.batches([placed.example], tokens=len(placed.example))
         there = batch.to(device)
         states = list(backbone.layers(there))
@@ -222,12 +233,12 @@ def _stacked(layers: Sequence[Tensor]) -> Maps:
 
 
 def value_norms(vectors: HeadVectors) -> Tensor:
-    """Return the length (H, T) of what each head makes of each token (Kobayashi et al. 2020, |f(x)|)."""
+    """Return the norm (H, T) of the vector that each head makes of each token (Kobayashi et al. 2020, |f(x)|)."""
     return torch.einsum("thk,hkd->htd", vectors.values.float(), vectors.outputs.float()).norm(dim=-1)
 
 
 def _notes(backbone: Backbone, placed: PlacedText) -> Iterator[str]:
-    """Yield what must be known of the text and of the family to read the pictures."""
+    """Yield notes that a reader of the pictures needs: text that was cut, causal attention, local layers."""
     sizes = backbone.architecture
     if cut := placed.example.truncated:
         yield f"The last {cut:,} pieces did not fit into {sizes.length:,} tokens and were not read."

@@ -1,9 +1,9 @@
-"""Attention as few bytes: each weight is one of 256 levels, close together near 0, and a layer is deflated.
+"""Compression of attention: each weight is one of at most 256 levels, denser near 0; each layer is deflated.
 
-Small weights are the many and large ones the few. So levels follow square roots up to some weight and are evenly spaced
-above it: pictures show small weights beside large ones, and a large one is known to 0.003. Noise does not deflate: of a
-long text there are fewer levels near 0, and of long noise fewer everywhere. A page knows between which two edges a
-weight is, and says no more of it.
+Most weights are small. So the levels follow square roots up to the weight `bend` and are evenly spaced above it: small
+weights stay visible beside large ones, and a large one is known to 0.003. Noise does not deflate: a long text gets
+fewer levels near 0, and long noise fewer levels everywhere. The page knows the two edges between which a weight lies,
+and shows no more than that.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 MEGABYTES = 10.0
-"""Most megabytes of a page."""
+"""Default limit of the size of a page, in megabytes."""
 OVERHEAD = 150_000
-"""Bytes of a page beside what is packed: its script and style, and what JSON adds."""
+"""Bytes of a page besides the packed arrays: script, style and the overhead of JSON."""
 SCALES = (
     *((180, 256), (127, 256), (90, 256), (64, 256), (45, 256), (32, 256), (23, 256), (16, 256), (11, 256)),
     *((8, 128), (6, 64), (4, 32)),
 )
-"""Fineness and levels of the scales that are tried, the finest first: each costs about half a bit less."""
+"""Candidate scales (fineness, number of levels), finest first. Each step saves about half a bit per weight."""
 SAMPLED = 8
-"""One row in so many is deflated to find out what a scale costs."""
+"""The cost of a scale is estimated from every eighth row."""
 DEPTH = 255
-"""Steps of a number of a query or a key from the smallest to the largest of its head."""
+"""Number of steps of the int8 quantisation of queries and keys, over the range of a head."""
 Floats = NDArray[np.float32]
 
 
 def packed(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megabytes: float) -> dict[str, Any]:
-    """Return attention for a page of at most so many megabytes, as plain values ready for JSON.
+    """Return attention for a page of at most `megabytes`, as plain values ready for JSON.
 
-    `maps` (L, H + 1, T, T): of each layer the weights of H heads, and what is rolled out. `norms` (L, H, T); `vectors`:
-    queries and keys (L, H, T, K), of which those of as many heads are kept as there is room for, the heads of the least
-    entropy first. At the coarsest scale a page may yet be larger.
+    `maps` (L, H + 1, T, T): for each layer the weights of H heads, then the rollout. `norms` (L, H, T). `vectors`:
+    queries and keys (L, H, T, K); as many heads keep theirs as fit, those of lowest entropy first. With the coarsest
+    scale a page may still exceed the limit.
     """
     room = int(megabytes * 1e6 * 3 / 4) - OVERHEAD  # base64 makes four letters of three bytes
     weight_scale, parts = _fitting(maps, room)
     left = room - sum(map(len, parts))
     scale = float(norms.max(initial=0.0)) or 1.0
+    # 16 bits, little-endian, relative to the largest norm.
     kept = np.rint(norms * (65535 / scale)).astype("<u2")
     layers, heads, _, width = vectors[0].shape
     return {
@@ -59,22 +60,24 @@ def packed(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megab
 
 @dataclass(frozen=True)
 class WeightScale:
-    """Levels of weights from 0 to 1: `fineness` times the root up to the weight `bend`, and evenly spaced above it."""
+    """Levels of weights in [0, 1]: `fineness` times the square root up to `bend`, evenly spaced above it."""
 
     fineness: int
     count: int = 256
 
     @property
     def bend(self) -> float:
-        """Return where the levels begin to be evenly spaced: where all that are left reach 1 without a jump.
+        """Return the weight above which levels are evenly spaced, such that the last level is 1 without a jump.
 
-        With r its root, the root's levels are n r, the others (1 - r^2) n / 2r, and both together count - 1.
+        With n the fineness and r the root of the bend: n r levels follow the root and (1 - r^2) n / 2r are evenly
+        spaced; together they are count - 1.
         """
+        # The root of r^2 - 2 r ratio + 1 = 0 that is at most 1.
         ratio = (self.count - 1) / self.fineness
         return (ratio - math.sqrt(ratio * ratio - 1)) ** 2
 
     def levels(self, weights: Floats) -> NDArray[np.uint8]:
-        """Return the level of each weight.
+        """Return the level of each weight, of the same shape.
 
         >>> WeightScale(255).levels(np.float32([0, 0.25, 1])), WeightScale(20).levels(np.float32([0, 0.0025, 0.5, 1]))
         (array([  0, 128, 255], dtype=uint8), array([  0,   1, 128, 255], dtype=uint8))
@@ -84,27 +87,31 @@ class WeightScale:
         found *= self.fineness
         large = weights > bend
         step = 2 * math.sqrt(bend) / self.fineness
+        # The step is the derivative of the inverse, 2 sqrt(w) / fineness, at the bend: the scale has no kink there.
         found[large] = self.fineness * math.sqrt(bend) + (weights[large] - bend) / step
         whole: NDArray[np.uint8] = np.rint(found, out=found).astype(np.uint8)
         return whole
 
     def edges(self) -> list[float]:
-        """Return between which weights each level is: level v from number v to number v + 1 of these."""
+        """Return the edges of the levels (count + 1): level v covers the weights from edge v to edge v + 1."""
         bend = self.bend
+        # Levels are rounded, so level v covers v - 0.5 to v + 0.5 on the scale.
         between = np.arange(self.count + 1) - 0.5
         roots = (between / self.fineness) ** 2
         step = 2 * math.sqrt(bend) / self.fineness
         even = bend + (between - self.fineness * math.sqrt(bend)) * step
         found = np.where(between < self.fineness * math.sqrt(bend), roots, even)
+        # The outermost edges are the limits of a probability, not half a level beyond them.
         return [0.0, *found[1:-1].tolist(), 1.0]
 
 
 def _fitting(maps: Floats, room: int) -> tuple[WeightScale, list[bytes]]:
-    """Return the finest scale at which the maps fit into so many bytes, and the layers at it, deflated."""
+    """Return the finest scale at which the maps fit into `room` bytes, and the deflated layers."""
     few = np.ascontiguousarray(maps[..., ::SAMPLED, :])
     share = maps.size / few.size
     for one in SCALES:
         scale = WeightScale(*one)
+        # The estimate skips scales that are clearly too fine; the break below tests the exact size.
         if one != SCALES[-1] and len(_deflated(scale.levels(few))) * share > room:
             continue
         parts = [_deflated(scale.levels(layer)) for layer in maps]
@@ -114,15 +121,17 @@ def _fitting(maps: Floats, room: int) -> tuple[WeightScale, list[bytes]]:
 
 
 def _vectors(weights: Floats, vectors: tuple[Floats, Floats], room: int) -> list[dict[str, Any]]:
-    """Return queries and keys of as many heads as fit into so many bytes, those of the least mean entropy first."""
+    """Return the queries and keys of as many heads as fit into `room` bytes, lowest mean entropy first."""
     layers, heads, tokens, width = vectors[0].shape
     count = min(layers * heads, max(0, room) // max(1, 2 * tokens * width))
+    # (L, H): mean over the queries of the entropy of their weights.
     entropy = -(weights * np.log(np.maximum(weights, 1e-9))).sum(axis=-1).mean(axis=-1) if count else np.zeros(0)
     chosen = np.sort(np.argsort(entropy, axis=None, kind="stable")[:count])
     found = []
     for layer, head in zip(*(column.tolist() for column in np.unravel_index(chosen, (layers, heads)))):
         of_head = np.stack([part[layer, head] for part in vectors])  # (2, T, K)
         largest = np.abs(of_head).max(axis=(1, 2)).tolist()
+        # Queries and keys each have their own scale, -largest to largest as -127 to 127.
         scaled = of_head / np.maximum(largest, 1e-9)[:, None, None] * (DEPTH // 2)
         data = base64.b64encode(np.rint(scaled).astype(np.int8).tobytes()).decode()
         found.append({"layer": layer, "head": head, "largest": largest, "data": data})
@@ -130,10 +139,10 @@ def _vectors(weights: Floats, vectors: tuple[Floats, Floats], room: int) -> list
 
 
 def _deflated(values: Any) -> bytes:
-    """Return an array's bytes as a browser's DecompressionStream("deflate-raw") reads them.
+    """Return the raw deflate stream of an array, for a browser's DecompressionStream("deflate-raw").
 
-    Runs of one level are all that repeats in attention: a search for other repeats takes ten times as long, and its
-    code makes the rest longer.
+    The only repeats in attention are runs of one level (Z_RLE). A search for other repeats takes ten times as long and
+    makes the output longer.
     """
     stream = zlib.compressobj(wbits=-zlib.MAX_WBITS, strategy=zlib.Z_RLE)
     return stream.compress(np.ascontiguousarray(values).tobytes()) + stream.flush()

@@ -19,9 +19,9 @@ MOST_POINTS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """The weights (n,) of the tokens of a group of sequences, which make one score together.
+    """The attribution of a group of sequences that make one score together: weights (n,) of each one's tokens.
 
-    `score`, `baseline`: F(x) and F(x'). `points`: at how many points gradients were taken.
+    `score`, `baseline`: F(x) and F(x'). `points`: the number of points at which gradients were taken.
     """
 
     score: float
@@ -39,9 +39,9 @@ class Attribution:
 def attribute(
     line: Interpolation, groups: Sequence[range], *, points: int, tolerance: float = np.inf
 ) -> list[Attribution]:
-    """Return the weights of each group of sequences of a line.
+    """Return the attribution of each group of sequences of a line.
 
-    Where the completeness error is above `tolerance`, the points are doubled, up to MOST_POINTS.
+    Groups whose completeness error exceeds `tolerance` are computed again with twice the points, up to MOST_POINTS.
     """
     ends = end_points(line, groups)
     found: dict[int, Attribution] = {}
@@ -51,6 +51,7 @@ def attribute(
         weights = dict(zip(chosen, _integrals(line, chosen, points)))
         for group in rough:
             own = [weights[place] for place in groups[group]]
+            # The previous weights of a group that is computed again are dropped: Gauss nodes are not nested.
             found[group] = replace(ends[group], weights=own, points=points)
         points *= 2
         rough = [group for group in rough if found[group].error > tolerance and points <= MOST_POINTS]
@@ -60,24 +61,27 @@ def attribute(
 def end_points(line: Interpolation, groups: Sequence[range]) -> list[Attribution]:
     """Return the scores of each group of sequences and of its baseline, without weights."""
     places = range(len(line.examples))
+    # All texts (part 1) and all baselines (part 0) in one list, split into two rows.
     scores, baselines = line.scores([line.at(place, part) for part in (1.0, 0.0) for place in places]).reshape(2, -1)
     sums = [(float(scores[group].sum()), float(baselines[group].sum())) for group in groups]
     return [Attribution(score=score, baseline=baseline) for score, baseline in sums]
 
 
 def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return places in (0, 1) and their weights, for integrals from 0 to 1: exact for polynomials below 2 * points.
+    """Return nodes in (0, 1) and their weights for integrals over [0, 1]; exact for degrees below 2 * points.
 
     >>> places, weights = gauss_legendre(3)
     >>> round(float(weights @ places**5), 12)
     0.166666666667
     """
     places, weights = np.polynomial.legendre.leggauss(points)
+    # leggauss integrates over [-1, 1].
     return (places + 1) / 2, weights / 2
 
 
 def _integrals(line: Interpolation, places: Sequence[int], points: int) -> list[NDArray[np.float64]]:
-    """Return the integral of the slopes (n,) of each of some sequences."""
+    """Return for each sequence the integral over the line of the slopes (n,) of its tokens."""
     parts, weights = gauss_legendre(points)
     slopes = line.slopes([line.at(place, part) for place in places for part in parts.tolist()])
+    # The slopes of one sequence at all its points are consecutive: (points, n).
     return [weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)]

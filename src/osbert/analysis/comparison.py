@@ -1,8 +1,8 @@
-"""Several models on the same texts: how alike their layers are, how far they moved, and their heads side by side.
+"""Several models on the same texts: similarity of their layers, how far they moved, and their heads side by side.
 
-Layers are compared on one word of each text, the mean of its pieces, so that models of different tokenizers can be.
-All models are compared with one of them, the reference. The cosine of a word's state in both says more than CKA where
-models are steps of one training; elsewhere their numbers have nothing to do with each other.
+Layers are compared on one word of each text, the mean of its pieces, so that the tokenizers may differ. All models are
+compared with one of them, the reference. If the models are steps of one training, the cosine of a word's state in both
+says more than CKA; otherwise their coordinates are unrelated and the cosine means nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIKENESS, WORDS, MEAN = "cka", "word_cosine", "mean_cosine"
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedModel:
-    """What was measured of one model: `states` (n, L + 1, D) of the drawn words, and the figures of its `heads`."""
+    """The measurements of one model: `states` (n, L + 1, D) of the sampled words, and the figures of its `heads`."""
 
     name: str
     states: Floats
@@ -36,7 +36,7 @@ class ComparedModel:
 
 
 def reference_figures(model: ComparedModel, reference: ComparedModel, seed: int) -> list[Figure]:
-    """Return the CKA of each layer of a model with each of the reference, and of equal widths the words' cosines."""
+    """Return the CKA of each layer with each layer of the reference; if shapes agree, also the words' cosines."""
     if len(model.states) < LEAST:
         return []
     common = Figure(
@@ -46,6 +46,7 @@ def reference_figures(model: ComparedModel, reference: ComparedModel, seed: int)
     layers = by_layer(model), by_layer(reference)
     found = []
     for name, change in ((LIKENESS, np.asarray), (f"{LIKENESS}_standardised", standardised)):
+        # One call for the layers of both models: the block [model, reference] of the (1 + GROUPS, S, S) result.
         alike = likeness([change(rows) for own in layers for rows in own])[:, : len(layers[0]), len(layers[0]) :]
         for layer, other in np.ndindex(*alike.shape[1:]):
             value = float(alike[0, layer, other])
@@ -63,6 +64,7 @@ def _word_cosines(layers: tuple[Sequence[Floats], Sequence[Floats]], common: Fig
     cosines = np.array(
         [(normed(one) * normed(two)).sum(axis=1) for one, two in zip(*layers, strict=True)]
     )  # (L + 1, n)
+    # One array per word (L + 1,), so that the interval of each layer is over words.
     for word in cosines.T:
         means.add(word)
     return [
@@ -78,12 +80,13 @@ def _word_cosines(layers: tuple[Sequence[Floats], Sequence[Floats]], common: Fig
 
 
 def own_figures(model: ComparedModel, seed: int) -> list[Figure]:
-    """Return the mean cosine of two random words in each layer of a model."""
+    """Return the mean cosine of two random words in each layer: 0 if isotropic, 1 if all states are parallel."""
     found = []
     for layer, rows in enumerate(by_layer(model)):
         if (n := len(rows)) < LEAST:
             break
 
+        # `rows` is a default argument: a closure would see the rows of the last layer.
         def cosine(index: np.ndarray, rows: Floats = rows) -> float:
             return mean_cosine(rows[index])
 
@@ -106,7 +109,7 @@ def own_figures(model: ComparedModel, seed: int) -> list[Figure]:
 
 
 def head_figures(model: ComparedModel) -> list[Figure]:
-    """Return the figures of a model's heads with its name."""
+    """Return the figures of a model's heads, each with the model's name in `where`."""
     return [replace(one, where={"model": model.name, **one.where}) for one in model.heads]
 
 
@@ -116,5 +119,5 @@ def by_layer(model: ComparedModel) -> Sequence[Floats]:
 
 
 def of_model(figures: Sequence[Figure], name: str, where: Mapping[str, int | str]) -> list[Figure]:
-    """Return the figures of a name whose `where` has these values."""
+    """Return the figures called `name` whose `where` contains these values."""
     return [one for one in figures if one.name == name and where.items() <= one.where.items()]

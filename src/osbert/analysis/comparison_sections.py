@@ -17,16 +17,17 @@ from osbert.reports.plot import Series, line_plot
 
 Item = TypeVar("Item")
 LINES, MAPS = 6, 4
-"""Most lines of a plot, as many as there are colours, and most maps."""
+"""Limits of a picture: lines of a plot (one for each colour), and the number of maps."""
 LAYER = "layer (0: embeddings)"
 
 
 def comparison_sections(
     found: Mapping[str, Sequence[Figure]], names: Sequence[str], reference: str, steps: Mapping[str, int]
 ) -> list[Section]:
-    """Return a section for each list of figures that there is. `names`: the models in the order of the report.
+    """Return a section for each list of figures that is not empty.
 
-    `steps`: of models of one run, by name.
+    `names`: the models in the order of the report. `steps`: the training step of each model by name, if all are of one
+    run.
     """
     likeness = [*_likeness(found["likeness"], [name for name in names if name != reference], reference, steps)]
     geometry = [_cosines(found["geometry"], names)] if found["geometry"] else []
@@ -40,7 +41,7 @@ def comparison_sections(
 
 
 def spread(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most so many items, the first and the last among them, evenly apart.
+    """Return at most `most` items, evenly spaced, with the first and the last.
 
     >>> spread(range(10), 4)
     [0, 3, 6, 9]
@@ -70,20 +71,22 @@ def _likeness(
 
 
 def _grid(figures: Sequence[Figure]) -> Floats:
-    """Return the values (layers, layers of the reference), NaN for layers that do not vary."""
+    """Return the CKA (layers, layers of the reference); NaN for layers that do not vary."""
     layers = [int(one.where["layer"]) for one in figures], [int(one.where["other"]) for one in figures]
     values = np.full([max(own, default=-1) + 1 for own in layers], np.nan)
+    # Indexing with two lists sets one cell for each figure.
     values[layers] = [one.value for one in figures]
     return values
 
 
 def _same_depth(values: Floats) -> Floats:
-    """Return the CKA of each layer of a model with the reference's layer of its depth; of unequal depths, the highest.
+    """Return the CKA of each layer with the layer of the same depth in the reference.
 
-    `values`: (layers, layers of the reference).
+    If the depths differ, it is the highest CKA with any layer. `values`: (layers, layers of the reference).
     """
     if len(values) == values.shape[1]:
         return values.diagonal()
+    # Rows without any value stay NaN; nanmax would warn about them.
     highest = np.where(np.isnan(values), -np.inf, values).max(axis=1)
     return np.where(np.isfinite(highest), highest, np.nan)
 

@@ -1,9 +1,9 @@
-"""A data map of training rows: how sure a model is of each row's label while it learns (Swayamdipta et al. 2020).
+"""A data map of training rows: a model's confidence in each row's label during training (Swayamdipta et al. 2020).
 
-Section 2.1 there: confidence is the mean probability of a row's label over the epochs, variability its standard
-deviation, correctness the share of the epochs in which the label is the likeliest. Rows of low confidence and low
-variability are often mislabelled. Here the probabilities are those after each epoch, without dropout, from a pass of
-their own; there they are those of the training pass.
+Section 2.1 there: confidence is the mean probability of the label over the epochs, variability its standard deviation,
+correctness the fraction of the epochs in which the label has the highest probability. Rows of low confidence and low
+variability are often mislabelled. Here the probabilities come from a separate pass after each epoch, without dropout;
+in the paper from the training pass.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from osbert.tasks import Record
 from osbert.terminal import one_line
 
 LEAST = 2
-"""Fewer scores give no map."""
+"""Fewest scores (epochs) for a map."""
 SPOTS = 400
-"""Most rows of one kind in the picture, evenly spaced among them."""
+"""Most points of one kind in the picture, evenly spaced in confidence."""
 SHOWN = 50
 """Most rows in the table of the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataMap:
-    """The rows of a training set as a model learnt them.
+    """Probabilities of the labels of n training rows after each of E epochs.
 
-    `probabilities` (E, n): of each row's label after each of E epochs; `right` (E, n): whether it was the likeliest.
+    `probabilities` (E, n): of each row's label. `right` (E, n): whether the label had the highest probability.
 
     >>> probabilities = np.array([[0.9, 0.2], [0.7, 0.1]])
     >>> found = DataMap(probabilities=probabilities, right=probabilities > 0.5)
@@ -45,7 +45,7 @@ class DataMap:
 
     @property
     def confidence(self) -> Floats:
-        """Return the mean probability (n,) of each row's label."""
+        """Return the mean probability (n,) of each row's label over the epochs."""
         return np.asarray(self.probabilities.mean(axis=0))
 
     @property
@@ -55,21 +55,21 @@ class DataMap:
 
     @property
     def correctness(self) -> Floats:
-        """Return the share (n,) of the epochs in which the label is the likeliest."""
+        """Return the fraction (n,) of the epochs in which the label has the highest probability."""
         return np.asarray(self.right.mean(axis=0))
 
     @property
     def order(self) -> NDArray[np.intp]:
-        """Return the rows (n,), those of the lowest confidence first."""
+        """Return the indices of the rows (n,) by ascending confidence."""
         return np.argsort(self.confidence, kind="stable")
 
     @property
     def suspicious(self) -> NDArray[np.intp]:
-        """Return the rows whose label was never the likeliest, those of the lowest confidence first."""
+        """Return the indices of rows whose label never had the highest probability, by ascending confidence."""
         return self.order[self.correctness[self.order] == 0]
 
     def section(self, records: list[Record], file: str) -> Section:
-        """Return the map as a picture, and the rows to look at first; `file`: where all rows are."""
+        """Return the section with the picture and the rows to check first. `file`: the file that lists all rows."""
         suspicious = self.suspicious
         n, epochs = len(records), len(self.probabilities)
         plain = (
@@ -101,6 +101,7 @@ class DataMap:
         found = []
         for color, (name, which) in enumerate(kinds.items()):
             own = points[which]
+            # The step is the ceiling of len / SPOTS, so that at most SPOTS points are left.
             own = own[np.argsort(own[:, 1], kind="stable")][:: max(1, -(-len(own) // SPOTS))]
             spots = [(float(x), float(y)) for x, y in own]
             found.append(Series(name=name, points=spots, look="spots", color=color))

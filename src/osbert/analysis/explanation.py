@@ -1,4 +1,4 @@
-"""Explanations: the words of a record with their weights in a score, and how far these can be trusted."""
+"""Explanations: the words of a record with their weights in a score, and checks of these weights."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word: the characters `start` to `end` of text number `text`, from 0, of what was given.
+    """A word with its weight: the characters `start` to `end` of input text number `text`, from 0.
 
-    `weight`: how much of the score it brings about, above 0 for it and below 0 against it. `occlusion`: what the score
-    loses without the word, None if that was not computed, as for most words of a long text.
+    `weight`: its contribution to the score, positive for it and negative against it. `occlusion`: the drop of the score
+    without the word; None if not computed, as for most words of a long text.
     """
 
     word: str
@@ -43,14 +43,14 @@ class WordWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The words of a record by their weights in one score.
+    """The words of a record with their weights in one score.
 
-    `label`: what the score is of. `text`: the answer, choice, entity or piece that has it, "" where the label says all.
-    `score`, `baseline_score`: of the record, and without any word. `words`: in their order. `error`: the completeness
-    error of gradients, |sum of weights - (score - baseline_score)| / |score - baseline_score|, None of occlusion.
-    `agreement`: the rank correlation (Spearman) of gradients and occlusion over the words that have both, None where it
-    is not known.
-    `points`: of the integral, 0 for occlusion. `baseline`: what stood for a missing word.
+    `label`: the label, answer type or piece whose score it is. `text`: the answer, choice, entity or piece, "" if the
+    label says all. `score`, `baseline_score`: the scores of the record with all words and with none. `words`: in text
+    order. `error`: the completeness error of gradients, |sum of weights - (score - baseline_score)| / |score -
+    baseline_score|; None for occlusion. `agreement`: the rank correlation (Spearman) of gradients and occlusion over
+    the words that have both; None if unknown. `points`: the number of points of the integral, 0 for occlusion.
+    `baseline`: the kind of vector that replaces a missing word: mask, pad or zero.
     """
 
     label: str
@@ -64,11 +64,11 @@ class Explanation:
     baseline: str
 
     def strongest(self, count: int = 5) -> list[WordWeight]:
-        """Return the words of the largest weights, of either sign, the largest first."""
+        """Return the `count` words of largest absolute weight, largest first."""
         return sorted(self.words, key=lambda word: -abs(word.weight))[:count]
 
     def lines(self, most: int = 20) -> Iterator[str]:
-        """Yield the score, the words of the largest weights, and how far these can be trusted, as lines of text."""
+        """Yield the score, the words of largest weight and the completeness error, as lines of text."""
         about = f"{self.label} ({self.text})" if self.text else self.label
         yield f"{about}: {self.score:+.3f}, {self.baseline_score:+.3f} without words ({self.baseline} baseline)"
         for word in self.strongest(most):
@@ -90,7 +90,7 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRecord:
-    """What is explained: a score of a record's `texts`, as the `examples` that the model reads, with their words."""
+    """A score to explain: the `texts` of a record, the `examples` that the model reads, and their words."""
 
     label: str
     texts: Sequence[str]
@@ -106,10 +106,10 @@ def explain(
     options: AttributionOptions,
     tokenizer: AnyTokenizer,
 ) -> list[Explanation]:
-    """Return the explanation of each record's score; `score` is that of the examples of all records, in their order.
+    """Return the explanation of each record's score; `score` maps a batch of the examples of all records to numbers.
 
-    Raises UserError if the model reads no word vectors, if the tokenizer lacks the piece of the baseline, and at
-    options that there cannot be.
+    Raises UserError if the model has no embedding of pieces, if the tokenizer lacks the piece of the baseline, or if an
+    option is out of range.
     """
     options.require_possible()
     groups: list[range] = []
@@ -123,9 +123,11 @@ def explain(
         examples=[example for one in records for example in one.examples],
         score=score,
         baseline=vector,
+        # Tokens outside words, such as [CLS] and [SEP], keep their vectors in the baseline.
         fixed=[own < 0 for own in tokens],
     )
     if isinstance(score, PairScore):
+        # The part of a text in the score of a pair needs the vectors of the other text, so they are computed first.
         score.meet(line)
     by_gradients = options.method == "gradients"
     if by_gradients:
@@ -159,7 +161,7 @@ def explain(
 
 
 def baseline_vector(learner: Learner, tokenizer: AnyTokenizer, baseline: Baseline) -> tuple[str, Tensor]:
-    """Return the vector (D',) of a missing word, and what it is: mask, pad or zero."""
+    """Return the kind of baseline (mask, pad or zero) and its vector (D',), which replaces missing words."""
     table = require_table(learner)
     for name in ("mask", "pad") if baseline == "auto" else (baseline,):
         if name == "zero":
@@ -176,7 +178,7 @@ def baseline_vector(learner: Learner, tokenizer: AnyTokenizer, baseline: Baselin
 
 
 def rank_correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float | None:
-    """Return Spearman's correlation of two columns (n,), None for under three rows and where one is constant."""
+    """Return Spearman's correlation of two columns (n,); None if n < 3 or if one of them is constant."""
     from scipy.stats import rankdata
 
     if len(first) < 3 or not (np.ptp(first) and np.ptp(second)):
@@ -185,51 +187,54 @@ def rank_correlation(first: NDArray[np.floating], second: NDArray[np.floating]) 
 
 
 class OutputScore:
-    """The weighted sums of the outputs of a head: `weights` for each example, (K,) or (n, K)."""
+    """Score of a sequence: the sum of its outputs times `weights`, which are (K,) or (n, K) for each example."""
 
     def __init__(self, learner: Learner, name: str, weights: Sequence[NDArray[np.floating]]) -> None:
-        """Take the head of that name."""
+        """Use the head called `name`."""
         self.learner = learner
         self.head = learner.heads[name]
         self.weights = weights
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the score (B,) of each sequence of a batch, whose `records` are numbers of examples."""
+        """Return the score (B,) of each sequence of a batch; `batch.records` are indices of examples."""
         per_token = self.head.per_token
         read = None if per_token else self.learner.backbone.readable(batch)
         outputs = self.head.outputs(self.learner.states(batch, read), batch)
         rows = [self.weights[place] for place in batch.records.tolist()]
         weights = torch.from_numpy(np.concatenate(rows) if per_token else np.stack(rows)).to(outputs)
+        # Per token: (N, K) of the flat batch, summed by sequence below. Otherwise one row for each sequence, (B, K).
         sums = (outputs * weights).sum(dim=1)  # (N,) or (B,)
         return torch.stack([own.sum() for own in sums.split(list(batch.lengths))]) if per_token else sums
 
 
 class MaskScore:
-    """The log-odds of a piece at a mask: `tokens` and `pieces` for each example. For a model of masked pieces."""
+    """Score of a masked sequence: the log-odds of a piece at the mask, `tokens` and `pieces` for each example."""
 
     def __init__(
         self, learner: Learner, head: MaskedLanguageHead, tokens: Sequence[int], pieces: Sequence[int]
     ) -> None:
-        """Take the head of the masked-LM."""
+        """Use the masked-language head of a learner."""
         self.learner = learner
         self.head = head
         self.tokens = tokens
         self.pieces = pieces
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return log(p / (1 - p)) (B,) of the piece for each sequence of a batch."""
+        """Return log(p / (1 - p)) (B,), with p the probability of the piece at the mask of each sequence."""
         places = batch.records.tolist()
         masks = batch.starts + torch.tensor([self.tokens[place] for place in places], device=batch.starts.device)
         pieces = torch.tensor([[self.pieces[place]] for place in places], device=batch.starts.device)  # (B, 1)
         scores = self.head.scores(self.learner.backbone(batch).hidden[masks]).float()  # (B, V)
+        # log p - log(1 - p) = logit - logsumexp of all other logits: exact even if p is close to 1.
         others = scores.scatter(1, pieces, -torch.inf)
         return scores.gather(1, pieces)[:, 0] - others.logsumexp(dim=1)
 
 
 def _by_word(tokens: Sequence[NDArray[np.integer]], found: Attribution, record: ScoredRecord) -> NDArray[np.float64]:
-    """Return the sum (W,) of the weights (n,) of each word's tokens, over all sequences of a record."""
+    """Return the sum (W,) of the weights (n,) of each word's tokens over all sequences of a record."""
     sums = np.zeros(len(record.words.words))
     for own, weights in zip(tokens, found.weights):  # without any weights: occlusion alone
+        # add.at, since a word with several tokens occurs several times in the index.
         np.add.at(sums, own[own >= 0], weights[own >= 0])
     return sums
 

@@ -1,4 +1,4 @@
-"""Figures: measured numbers, each with what it is a mean over, its interval and what it is compared with."""
+"""Figures: measured numbers with their sample size, interval and baselines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from osbert.evaluation.compare import CONFIDENCE
 
 Floats = NDArray[np.float64]
 DEVIATIONS = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-"""Standard errors from a mean to the end of its interval."""
+"""Half the width of a normal interval in standard errors, 1.96."""
 DIGITS = 6
-"""Significant digits that are kept: the order in which threads add changes later ones."""
+"""Significant digits in files. Later digits depend on the order in which threads add."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A measured number.
 
-    `where`: of what it is, such as {"layer": 3, "head": 7}; layers and heads count from 1, and layer 0 is the
-    embedding output. `n`: over how many of `unit` it was measured. `interval`: of 95%, None where there is none.
-    `baselines`: what it is compared with, by name. `data`: the part of the data, `seed`: of the sampling.
+    `where`: what it belongs to, such as {"layer": 3, "head": 7}; layers and heads count from 1, layer 0 is the
+    embedding output. `n`: the number of items, and `unit`: what they are. `interval`: 95%, None if unknown.
+    `baselines`: values to compare it with, by name. `data`: the part of the data that was read. `seed`: that of the
+    sampling.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Figure:
     baselines: Mapping[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON has it, its numbers rounded."""
+        """Return it as a JSON object, its numbers rounded."""
         return {
             "name": self.name,
             **({"where": dict(self.where)} if self.where else {}),
@@ -54,7 +55,7 @@ class Figure:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Figure:
-        """Return the figure that `record` wrote."""
+        """Return the figure of a JSON object that `record` returned."""
         interval = record["interval"]
         return cls(**{**record, "interval": None if interval is None else (interval[0], interval[1])})
 
@@ -69,16 +70,16 @@ def rounded(value: float) -> float:
 
 
 class RunningMeans:
-    """Means of arrays of one shape, added one after the other; NaN where one of them has no value."""
+    """Elementwise means of arrays of one shape, added one at a time; non-finite elements count as missing."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start with no array; the first one determines the shape."""
         self.count: Any = 0
         self.total: Any = 0.0
         self.squares: Any = 0.0
 
     def add(self, values: ArrayLike) -> None:
-        """Add an array."""
+        """Add an array (or a number); NaN and infinity are skipped in their element only."""
         given = np.asarray(values, np.float64)
         there = np.isfinite(given)
         given = np.where(there, given, 0.0)
@@ -88,38 +89,40 @@ class RunningMeans:
 
     @property
     def n(self) -> NDArray[np.int64]:
-        """Return how many values there are at each place."""
+        """Return the number of values of each element."""
         return np.asarray(self.count, np.int64)
 
     @property
     def mean(self) -> Floats:
-        """Return the mean at each place, NaN where there is no value."""
+        """Return the mean of each element, NaN if it has no value."""
         with np.errstate(invalid="ignore"):
             return np.where(self.n > 0, self.total / np.maximum(self.n, 1), np.nan)
 
     @property
     def margin(self) -> Floats:
-        """Return half the width of each mean's interval, by the normal distribution; NaN for fewer than two values."""
+        """Return half the width of the normal interval of each mean; NaN for fewer than two values."""
         n = self.n
+        # The unbiased variance from running sums; rounding may make it slightly negative, hence the maximum below.
         variance = (self.squares - n * np.nan_to_num(self.mean) ** 2) / np.maximum(n - 1, 1)
         return np.where(n > 1, DEVIATIONS * np.sqrt(np.maximum(variance, 0) / np.maximum(n, 1)), np.nan)
 
     def interval(self, place: Any) -> tuple[float, float] | None:
-        """Return the interval of the mean at a place, None for fewer than two values."""
+        """Return the interval of the mean of one element, None for fewer than two values."""
         mean, margin = float(self.mean[place]), float(self.margin[place])
         return None if np.isnan(margin) else (mean - margin, mean + margin)
 
 
 def named(figures: Iterable[Figure], name: str) -> list[Figure]:
-    """Return the figures of a name."""
+    """Return the figures called `name`."""
     return [figure for figure in figures if figure.name == name]
 
 
 def grid(figures: Iterable[Figure], name: str, rows: str, columns: str) -> Floats:
-    """Return the values of a name as an array, by two of the numbers in their `where`; NaN where there is none."""
+    """Return the values of a figure as a table by two keys of `where`, from the lowest numbers on; NaN if missing."""
     found = named(figures, name)
     if not found:
         return np.empty((0, 0))
+    # Some figures count layers from 0 (the embeddings), others from 1.
     lows = {key: min(int(one.where[key]) for one in found) for key in (rows, columns)}
     shape = [max(int(one.where[key]) for one in found) - lows[key] + 1 for key in (rows, columns)]
     values = np.full(shape, np.nan)
@@ -129,7 +132,7 @@ def grid(figures: Iterable[Figure], name: str, rows: str, columns: str) -> Float
 
 
 def places(shape: tuple[int, ...], *names: str) -> Iterator[tuple[tuple[int, ...], dict[str, int | str]]]:
-    """Yield each index of an array with its `where`, which counts from 1.
+    """Yield each index of an array, from 0, with its `where`, which counts from 1.
 
     >>> list(places((1, 2), "layer", "head"))
     [((0, 0), {'layer': 1, 'head': 1}), ((0, 1), {'layer': 1, 'head': 2})]

@@ -1,8 +1,7 @@
-"""Interventions: a model computes with other values than its own at some place. No code of the models knows of them.
+"""Interventions: replace values inside a model while it computes, without any code in the models for it.
 
-Each is a hook on modules of the model, for the time of a block. Layers that share their weights (ALBERT) are one
-module, so that a hook counts its calls to know which layer it is in: inside the block every pass goes through all
-layers.
+Each is a set of hooks on modules, active inside a with-block. Layers that share their weights (ALBERT) are one module,
+whose hook counts its calls to know the layer. So inside the block every forward pass must run through all layers.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ from torch import Tensor, nn
 from osbert.models.contract import Backbone
 
 Change = Callable[[Tensor], Tensor]
-"""Gives the values that stand in place of a module's own, of the same shape."""
+"""Maps a tensor of a module to its replacement of the same shape."""
 
 
 @contextlib.contextmanager
 def gated_heads(backbone: Backbone, gates: Tensor) -> Iterator[None]:
-    """Multiply what each head puts out by its gate inside the block, for families that attend.
+    """Multiply the output of each head by its gate inside the block, in a model with attention.
 
-    `gates`: (L, H), or (L, N, H) with a gate for each token of the batch. 1 changes nothing, 0 takes a head away, and
-    gradients flow into the gates (Michel et al. 2019, section 2.2).
+    `gates`: (L, H), or (L, N, H) with a gate for each token of the batch. 1 changes nothing and 0 removes a head.
+    Gradients flow into the gates (Michel et al. 2019, section 2.2).
     """
 
     def gate(layer: int) -> Change:
         factors = gates[layer].unsqueeze(-1)  # (H, 1) or (N, H, 1)
+        # (N, H * K) -> (N, H, K): the heads are adjacent slices of the last axis.
         return lambda values: (values.unflatten(-1, (gates.shape[-1], -1)) * factors).flatten(-2)
 
     modules = backbone.mixers
@@ -39,9 +39,9 @@ def gated_heads(backbone: Backbone, gates: Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changed_states(backbone: Backbone, changes: Mapping[int, Change]) -> Iterator[None]:
-    """Replace what layers put out (N, D) inside the block; layer 0 is the embeddings.
+    """Replace the outputs (N, D) of layers inside the block, by layer; layer 0 is the embeddings.
 
-    The change of the last layer comes before what stands above all layers, such as a last norm.
+    The change of the last layer applies before whatever follows the layers, such as a final norm.
     """
     with _changed(backbone.stack, changes, inputs=False):
         yield
@@ -49,8 +49,9 @@ def changed_states(backbone: Backbone, changes: Mapping[int, Change]) -> Iterato
 
 @contextlib.contextmanager
 def _changed(modules: Sequence[nn.Module], changes: Mapping[int, Change], *, inputs: bool) -> Iterator[None]:
-    """Change what modules read or what they put out, each by the number of its layer."""
+    """Change the input or the output of modules, by the number of their layer."""
     handles = []
+    # Each distinct module gets one hook; `cycle` over its layers restarts with every forward pass.
     for module in dict.fromkeys(modules):
         calls = cycle([layer for layer, one in enumerate(modules) if one is module])
 
@@ -58,6 +59,7 @@ def _changed(modules: Sequence[nn.Module], changes: Mapping[int, Change], *, inp
             made = changes.get(next(calls))
             return values if made is None else made(values)
 
+        # `calls` is a default argument, so that each hook keeps its own counter.
         def before(_: nn.Module, given: tuple[Any, ...], calls: Iterator[int] = calls) -> tuple[Any, ...]:
             return change(calls, given[0]), *given[1:]
 

@@ -1,9 +1,9 @@
-"""The importance of heads for a loss, by gradients, and what taking heads away does to that loss.
+"""The importance of heads for a loss, by gradients, and the loss after the removal of heads.
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?", equation 2: a head's output is multiplied by a gate of
-1, and the importance is the mean over items of |dL/dgate|; it is divided by the root of the sum of squares of its
-layer, since gradients of different layers have different sizes. The heads are ranked on one half of the items, and the
-loss without some of them is that of the other half: a ranking flatters itself on what it was made of.
+1, and its importance is the mean over items of |dL/dgate|. It is divided by the l2 norm of its layer, because gradients
+of different layers have different sizes. Heads are ranked on one half of the items, and the loss without them is
+measured on the other half: a ranking looks too good on the items that it was computed from.
 """
 
 from __future__ import annotations
@@ -29,59 +29,60 @@ from osbert.models.contract import Loss
 from osbert.reports.page import Section
 
 ITEMS = 512
-"""Most items of a sample: one half to rank heads on, the other to score without them."""
+"""Most items of a sample: half of them to rank heads, half to measure the loss."""
 LEAST = 8
-"""Fewer items than this in each half, and there is no figure."""
+"""Fewest items in each half for which figures are reported."""
 REMOVED = 10
-"""Most heads that are taken away together; never more than a quarter of all."""
+"""Most heads removed together; never more than a quarter of all."""
 GROUPS = ("all heads", "the most important", "random ones", "the least important")
-"""What is scored: with all heads, and without some of them."""
+"""The measured conditions: all heads, and three ways to choose the removed ones."""
 BACKWARD = 3
-"""Times the work of a forward pass that one with gradients is."""
+"""Work of a pass with gradients, in forward passes."""
 
 Item = Sequence[Example]
-"""The sequences of a text or a row, with their targets: what one gradient is taken of."""
+"""The sequences of one text or row with their targets; one gradient is computed for each item."""
 LossOf = Callable[[Batch], Loss]
 T = TypeVar("T")
 
 
 def spread(items: Sequence[T]) -> list[T]:
-    """Return ITEMS of some items at most, at even steps from the first on."""
+    """Return at most ITEMS items, evenly spaced from the first on."""
     return [items[place] for place in np.linspace(0, len(items), min(len(items), ITEMS), endpoint=False).astype(int)]
 
 
 class HeadImportance(Experiment):
-    """The importance of heads for one loss of a model, which a subclass names."""
+    """The importance of heads for one loss of a model. A subclass defines the loss and the items."""
 
     least = f"{2 * LEAST} rows"
     loss_name: ClassVar[str]
-    """What the loss is of, in words."""
+    """What the loss is of, for sentences of the report."""
     unit: ClassVar[str]
-    """What the items are, in the plural."""
+    """The name of the items, in the plural."""
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there is no such loss, or no gradient of it with respect to the heads."""
+        """Return why the loss or its gradient by the heads cannot be computed; "" if it can."""
         if found := super().obstacle(model):
             return found
         return "" if can_be_weighed(model.learner) else "the encoder is frozen below features, and has no gradients"
 
     def items(self, model: AnalysedModel, sample: object) -> list[Item]:
-        """Return the items of a sample, ITEMS at most, in the order in which they are halved."""
+        """Return at most ITEMS items of a sample. Even indices rank heads, odd ones measure the loss."""
         raise NotImplementedError
 
     def loss(self, model: AnalysedModel) -> LossOf:
-        """Return what gives the loss of a batch with targets."""
+        """Return a function from a batch with targets to its loss."""
         raise NotImplementedError
 
     def work(self, sample: object) -> int:
-        """Return how many tokens are read, those with gradients three times."""
+        """Return the work in tokens; tokens of a pass with gradients count three times."""
         tokens, count = getattr(sample, "tokens", 0), len(sample)  # type: ignore[arg-type]
         used = tokens * min(count, ITEMS) // max(count, 1)
+        # Half of the tokens are read once with gradients, the other half once for each condition.
         return used * (BACKWARD + len(GROUPS)) // 2
 
     def measure(self, model: AnalysedModel, sample: object, advance: Advance) -> list[Figure]:
-        """Rank all heads on every other item, and score the rest with all of them and without some."""
+        """Rank the heads on every other item; measure the loss of the rest with all heads and without some."""
         items = self.items(model, sample)
         ranked, scored = items[::2], items[1::2]
         if len(scored) < LEAST:
@@ -92,6 +93,7 @@ class HeadImportance(Experiment):
             slopes = RunningMeans()  # (L, H)
             for item in ranked:
                 gates = torch.ones(shape, device=device, requires_grad=True)
+                # The absolute value of each item before the mean: gradients of opposite sign must not cancel.
                 slopes.add(np.abs(_slopes(model, _batch(item, device), loss, gates)))
                 advance(BACKWARD * sum(map(len, item)))
             common = Figure(name="", value=0, n=len(ranked), unit=self.unit, data=self.reads, seed=model.seed)
@@ -114,7 +116,7 @@ class HeadImportance(Experiment):
 
 @dataclass(frozen=True)
 class _Scores:
-    """The loss and the hits of each of some items (n,), as sums, and what they are means over."""
+    """Sums over each of n items: loss `totals`, label `counts` that they are means over, and correct `hits`."""
 
     totals: Floats
     counts: Floats
@@ -126,7 +128,7 @@ class _Scores:
 
 
 def layer_normalised(values: Floats) -> Floats:
-    """Return values (L, H) divided by the root of the sum of squares of their layer.
+    """Return values (L, H) divided by the l2 norm of their layer.
 
     >>> layer_normalised(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
@@ -148,18 +150,20 @@ def _slopes(model: AnalysedModel, batch: Batch, loss: LossOf, gates: Tensor) -> 
 
 
 def _shape(model: AnalysedModel, batch: Batch) -> tuple[int, int]:
-    """Return how many layers there are, and how many heads each has, as the first layer's attention shows."""
+    """Return the numbers of layers and of heads; the latter from the attention of the first layer."""
     with torch.no_grad():
         first = next(iter(model.backbone.weights(batch)))
     return len(model.backbone.mixers), len(first[0])
 
 
 def _groups(slopes: RunningMeans, seed: int) -> dict[str, list[tuple[int, int]]]:
-    """Return the heads that are taken away together, each (layer, head) from 0."""
+    """Return the heads to remove for each condition of GROUPS, as (layer, head) from 0."""
     shape = slopes.mean.shape
     ranking = np.argsort(-layer_normalised(slopes.mean), axis=None, kind="stable")
     count = min(REMOVED, max(1, len(ranking) // 4))
+    # A stream of its own, so that other samples of the same seed stay independent of it.
     drawn = np.random.default_rng([seed, 2]).permutation(len(ranking))
+    # In the order of GROUPS: none, most important, random, least important.
     chosen = ranking[:0], ranking[:count], drawn[:count], ranking[-count:]
     return {
         name: [(one // shape[1], one % shape[1]) for one in numbers.tolist()]
@@ -178,11 +182,12 @@ def _scored(model: AnalysedModel, batches: Sequence[Batch], loss: LossOf, gates:
 
 
 def _importance(slopes: RunningMeans, common: Figure) -> list[Figure]:
-    """Return the importance of each head, with that of a layer's head if all mattered alike."""
+    """Return the importance and the gradient of each head; the baseline is equal importance in a layer."""
     mean = slopes.mean
     share = layer_normalised(mean)
     with np.errstate(invalid="ignore", divide="ignore"):
         factor = np.where(mean > 0, share / mean, 0)  # an interval is scaled as its mean is
+    # H equal values with an l2 norm of 1.
     even = 1 / np.sqrt(mean.shape[1])
     found = []
     for index, where in places(mean.shape, "layer", "head"):
@@ -197,7 +202,7 @@ def _importance(slopes: RunningMeans, common: Figure) -> list[Figure]:
 
 
 def _ablation(results: dict[str, tuple[list[tuple[int, int]], _Scores]], common: Figure) -> list[Figure]:
-    """Return the loss, how much it rises, and the accuracy if there is one, with all heads and without some."""
+    """Return the loss, its rise and, if known, the accuracy, with all heads and without some."""
     before = results[GROUPS[0]][1]
     found = []
     for name, (heads, after) in results.items():
@@ -205,6 +210,7 @@ def _ablation(results: dict[str, tuple[list[tuple[int, int]], _Scores]], common:
         one = replace(common, where={"without": name, "heads": removed, "count": len(heads)})
         found.append(_ratio(replace(one, name="ablation_loss"), after.totals, after.counts))
         if name != GROUPS[0]:
+            # The difference is taken per item: the interval of paired items is narrower.
             found.append(_ratio(replace(one, name="ablation_rise"), after.totals - before.totals, after.counts))
         if after.knows_hits:
             found.append(_ratio(replace(one, name="ablation_accuracy"), after.hits, after.counts))
@@ -213,6 +219,6 @@ def _ablation(results: dict[str, tuple[list[tuple[int, int]], _Scores]], common:
 
 
 def _ratio(figure: Figure, totals: Floats, counts: Floats) -> Figure:
-    """Return a figure with the ratio of two sums over items, and its interval by the bootstrap over items."""
+    """Return a figure with the ratio of two sums over items and its bootstrap interval over items."""
     interval = ratio_interval(totals, counts, seed=figure.seed)
     return replace(figure, value=float(totals.sum() / counts.sum()), interval=interval)

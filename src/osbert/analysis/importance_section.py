@@ -14,7 +14,7 @@ from osbert.reports.page import Section, table
 
 
 def importance_section(figures: Sequence[Figure], loss: str) -> Section:
-    """Return the map of the heads' importance, and the losses without some of them; `loss`: what it is of."""
+    """Return the map of the heads' importance and the losses without some heads. `loss`: the name of the loss."""
     return Section(heading=f"Which heads matter to {loss}", parts=[_map(figures), *_ablation(figures, loss)])
 
 
@@ -41,10 +41,12 @@ def _map(figures: Sequence[Figure]) -> str:
 def _ablation(figures: Sequence[Figure], loss: str) -> list[str]:
     found = named(figures, "ablation_loss")
     rises = {str(one.where["without"]): one for one in named(figures, "ablation_rise")}
+    # Figures keep the order of importance.GROUPS, without its first entry (all heads).
     most, random, least = rises.values()
     count = int(most.where["count"])
     ends = [end for one in found for end in (*(one.interval or ()), one.value)]
     rows = [IntervalRow(name=_name(one), value=one.value, interval=one.interval or (np.nan, np.nan)) for one in found]
+    # A margin of 5% on both sides, so that no interval touches the frame.
     room = (max(ends) - min(ends)) * 0.05 or 0.05
     plot = interval_plot(
         rows,

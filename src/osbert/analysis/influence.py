@@ -1,8 +1,8 @@
-"""Influence of training rows on a score, by the last layer: how far a step of training on a row moves the score.
+"""Influence of training rows on a score, by the last layer: how far a training step on a row moves the score.
 
-Pruthi, Liu, Kale and Sundararajan 2020 (TracIn), equation 1, for the weights of the last layer and for the finished
-model alone. The gradient of a row's loss by that layer is error x state, and so the product of two gradients is the
-product of two errors times that of two states: no pass goes back through the encoder.
+Pruthi, Liu, Kale and Sundararajan 2020 (TracIn), equation 1, for the weights of the last layer and the finished model
+alone. The gradient of a row's loss by that layer is the outer product of error and state. So the product of two such
+gradients is the product of the errors times the product of the states: the encoder needs no backward pass.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from osbert.evaluation.forward import batches
 from osbert.models.contract import Head, Learner, States
 
 ScoreWeights = Sequence[NDArray[np.floating]]
-"""A score as weights (K,) of the outputs of each of its sequences."""
+"""A score as weights (K,) of the outputs, one array for each of its sequences."""
 
 
 @dataclass(frozen=True)
 class LastLayerPass:
-    """What goes into the last layer, `states` (B, D), and the slopes (B, K) of a number by what comes out."""
+    """The input of the last layer, `states` (B, D), and the gradient (B, K) of a number by its output."""
 
     states: Tensor
     slopes: Tensor
@@ -35,22 +35,22 @@ class LastLayerPass:
 
 @dataclass(frozen=True)
 class RowInfluence:
-    """Of a row: how far a step of size 1 on it raises each of E scores, `pulls` (E,), and its cosine to their text."""
+    """The influence of a row: how far a step of size 1 raises each of E scores, and its cosine to the text."""
 
     pulls: NDArray[np.float64]
     cosine: float
 
 
 class Influence:
-    """The gradients of E scores of one text by the last layer, with which rows are compared.
+    """The gradients of E scores of one text by the last layer, with which training rows are compared.
 
-    Memory is that of these gradients, E x K x D, whatever the number of rows.
+    Memory: E x K x D for these gradients, independent of the number of rows.
     """
 
     def __init__(
         self, learner: Learner, name: str, examples: Sequence[Example], scores: Sequence[ScoreWeights]
     ) -> None:
-        """Take the text's sequences and scores of the head `name`. Raises UserError if the head has no last layer."""
+        """Compute the gradients of a text's scores. Raises UserError if the head `name` has no last layer."""
         self.learner = learner
         self.head = learner.heads[name]
         self.layer = require_last_layer(self.head)
@@ -61,16 +61,18 @@ class Influence:
             for number, weights in enumerate(scores):
                 own = torch.from_numpy(np.stack([weights[place] for place in places])).float()
                 passed = self._pass(batch, own)
+                # (K, B) @ (B, D + 1): the sum over the sequences of the outer products.
                 self.gradients[number] += passed.slopes.T @ _with_one(passed.states)
             self.state += passed.states.sum(dim=0) / len(examples)
 
     def of(self, batch: Batch) -> dict[int, RowInfluence]:
-        """Return the influence of each record of a batch, which has the targets of all of its sequences."""
+        """Return the influence of each record of a batch. The batch has targets and all sequences of its records."""
         passed = self._pass(batch, None)
         numbers, rows = batch.records.unique(return_inverse=True)
         states = _with_one(passed.states)  # (B, D + 1)
         # A step goes against the loss's gradient: hence the sign.
         each = -torch.einsum("bk,ekd,bd->be", passed.slopes, self.gradients, states)
+        # A record may have several sequences (windows): their influences and states are summed.
         pulls = each.new_zeros(len(numbers), each.shape[1]).index_add(0, rows, each)
         sums = passed.states.new_zeros(len(numbers), passed.states.shape[1]).index_add(0, rows, passed.states)
         cosines = torch.cosine_similarity(sums, self.state[None], dim=1)
@@ -80,15 +82,17 @@ class Influence:
         }
 
     def _pass(self, batch: Batch, weights: Tensor | None) -> LastLayerPass:
-        """Return a pass over a batch, for the sum of `weights` (B, K) times the head's outputs; None: for the loss."""
+        """Run a batch; differentiate the sum of `weights` (B, K) times the outputs, or if None the loss."""
         kept: list[tuple[Tensor, Tensor]] = []
 
         def cut(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            # The output becomes a leaf: the gradient stops here and never reaches the encoder.
             leaf = output.detach().requires_grad_()
             kept.append((inputs[0].detach(), leaf))
             return leaf
 
         there = batch.to(next(self.learner.parameters()).device)
+        # Tensors made in inference mode cannot take part in autograd, even if a caller has it on.
         with torch.inference_mode(False):
             with torch.no_grad():
                 states = self.learner.states(there)
@@ -110,7 +114,7 @@ class Influence:
 
 
 def require_last_layer(head: Head) -> nn.Linear:
-    """Return the linear layer that gives a head's outputs for whole sequences. Raises UserError if it has none."""
+    """Return the linear layer of a head with one output per sequence. Raises UserError if it has none."""
     layer = getattr(head, "linear", None)
     if head.per_token or not isinstance(layer, nn.Linear):
         raise UserError(
@@ -122,5 +126,5 @@ def require_last_layer(head: Head) -> nn.Linear:
 
 
 def _with_one(states: Tensor) -> Tensor:
-    """Return states (B, D + 1) with a column of ones, which the bias stands on."""
+    """Return states (B, D + 1) with a column of ones, whose weights are the bias."""
     return torch.cat([states, states.new_ones(len(states), 1)], dim=1)

@@ -1,7 +1,7 @@
-"""Sequences between a baseline and themselves: a model reads other word vectors than those of its table.
+"""Sequences between a baseline and the text: interpolated word vectors in place of the embedding table's.
 
-The points between the two are sequences of flat batches. The model is as it is: a hook on its table of pieces hands on
-the vectors, and positions, segments and norms follow as ever, so that words alone vary.
+The points of the line are sequences of flat batches. A hook on the table of pieces substitutes the vectors; positions,
+segments and norms are computed as usual, so only the words vary.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from osbert.evaluation.forward import TOKENS, batches
 from osbert.models.contract import Learner
 
 GRADIENT_TOKENS = 1024
-"""Most tokens in a batch whose gradients are taken: all layers' states are in memory."""
+"""Most tokens in a batch with gradients, which keeps the states of all layers in memory."""
 
 BatchScore = Callable[[Batch], Tensor]
-"""Gives the number (B,) that is explained for each sequence of a batch.
+"""Maps a batch to the number (B,) to explain for each sequence.
 
-`Batch.records` (B,) says which of the sequences each is a copy of. Sequences that make one number together, such as the
-windows of a text, give its summands.
-"""
+`Batch.records` (B,): the index of the example that each sequence is a copy of. If several sequences make one number,
+such as the windows of a text, each gives one summand."""
 
 
 @dataclass(frozen=True)
 class Blend:
-    """The example at `place`, each token of which is `part` (n,) itself and for the rest the baseline."""
+    """The example with index `place`: each token is `part` (n,) times itself plus 1 - part times the baseline."""
 
     place: int
     part: NDArray[np.float32]
@@ -42,9 +41,9 @@ class Blend:
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolation:
-    """Sequences, a score, and what stands for missing words.
+    """Examples, a score, and the baseline of missing words.
 
-    `baseline` (D',): the vector of a missing word. `fixed` (n,) for each example: tokens that always stay themselves.
+    `baseline` (D',): the vector of a missing word. `fixed` (n,) for each example: tokens that never change.
     """
 
     learner: Learner
@@ -54,11 +53,11 @@ class Interpolation:
     fixed: Sequence[Booleans]
 
     def at(self, place: int, part: float) -> Blend:
-        """Return an example with the same part in all its tokens."""
+        """Return the blend of an example with the same `part` for all its tokens."""
         return Blend(place, np.full(len(self.examples[place]), part, np.float32))
 
     def scores(self, blends: Sequence[Blend]) -> NDArray[np.float64]:
-        """Return the score (n,) of each of n blends, or a row of numbers (n, D) where the score gives such."""
+        """Return the score (n,) of each of n blends, or a row (n, D) if the score returns vectors."""
         found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
         with undisturbed(self.learner) as device:
             for places, batch, part in self._batches(blends, TOKENS, device):
@@ -70,7 +69,7 @@ class Interpolation:
         return np.array(found)
 
     def slopes(self, blends: Sequence[Blend]) -> list[NDArray[np.float64]]:
-        """Return for each blend, for each of its tokens (n,), the derivative of the score from baseline to token."""
+        """Return for each blend the derivatives (n,) of the score along the way from baseline to token."""
         found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
         with undisturbed(self.learner) as device:
             for places, batch, part in self._batches(blends, GRADIENT_TOKENS, device):
@@ -79,6 +78,7 @@ class Interpolation:
                 with torch.enable_grad(), _reading(self.table, vectors):
                     total = self.score(batch).sum()
                 (gradient,) = torch.autograd.grad(total, vectors)
+                # dF/dpart of a token: the gradient at the point times the direction of the line. Summed over D.
                 slopes = (gradient.double() * way.double()).sum(dim=1).cpu()  # (N,)
                 for place, row in zip(places, slopes.split(list(batch.lengths)), strict=True):
                     found[place] = row.numpy()
@@ -86,38 +86,40 @@ class Interpolation:
 
     @property
     def table(self) -> nn.Embedding:
-        """Return the table of pieces."""
+        """Return the model's embedding table of pieces. Raises UserError if it has none."""
         return require_table(self.learner)
 
     def _batches(
         self, blends: Sequence[Blend], tokens: int, device: torch.device
     ) -> Iterator[tuple[list[int], Batch, Tensor]]:
-        """Yield batches, with the place in `blends` of each sequence, and the part (N, 1) of each token."""
+        """Yield batches, the index in `blends` of each sequence, and the part (N, 1) of each token."""
         for batch in batches([self.examples[blend.place] for blend in blends], tokens=tokens):
             places = batch.records.tolist()
+            # batches() numbers the blends; the score needs the index of the example that each is a copy of.
             originals = torch.tensor([blends[place].place for place in places])
             parts = np.concatenate([blends[place].part for place in places])
             there = replace(batch, records=originals).to(device)
             yield places, there, torch.from_numpy(parts).to(device)[:, None]
 
     def _ends(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the vectors (N, D') of the baseline, and those that lead from there to the tokens."""
+        """Return the vectors (N, D') of the baseline, and the differences from there to the tokens (N, D')."""
         fixed = np.concatenate([self.fixed[place] for place in batch.records.tolist()])
         with torch.no_grad():
             vectors = self.table(batch.ids)
+            # A fixed token starts at its own vector, so its difference and its weight are 0.
             stays = torch.from_numpy(fixed).to(vectors.device)[:, None]
             start = torch.where(stays, vectors, self.baseline.to(vectors))
         return start, vectors - start
 
 
 def can_be_weighed(learner: Learner) -> bool:
-    """Return whether a model reads word vectors, through which gradients pass."""
+    """Return whether gradients reach the word vectors of a model."""
     frozen = any(head.frozen is not None for head in learner.heads.values())
     return learner.backbone.embedding is not None and not frozen
 
 
 def require_table(learner: Learner) -> nn.Embedding:
-    """Return the table of pieces of a model. Raises UserError if it has none, or learns from stored features."""
+    """Return the embedding table of a model. Raises UserError if there is none or if the encoder is frozen."""
     table = learner.backbone.embedding
     if table is None or not can_be_weighed(learner):
         raise UserError(
@@ -130,7 +132,7 @@ def require_table(learner: Learner) -> nn.Embedding:
 
 @contextlib.contextmanager
 def _reading(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
-    """Give `vectors` (N, D') in place of what the table looks up, inside the block."""
+    """Return `vectors` (N, D') from each lookup in the table, inside the block."""
     handle = table.register_forward_hook(lambda module, inputs, output: vectors)
     try:
         yield
@@ -140,7 +142,7 @@ def _reading(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed(learner: Learner) -> Iterator[torch.device]:
-    """Go without dropout and gradients of the weights inside the block; gives the model's device."""
+    """Switch off dropout and gradients of the weights inside the block; yields the device of the model."""
     training = learner.training
     learnt = [weight for weight in learner.parameters() if weight.requires_grad]
     learner.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""What behaviour is measured on: minimal pairs, pairs of sentences that differ in a group, and facts. No torch."""
+"""Items that measure behaviour: minimal pairs, pairs of sentences that differ in a group, and facts. No torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Pieces = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class MinimalPair:
-    """A sentence and one that differs in little and is not acceptable (BLiMP, Warstadt et al. 2020).
+    """An acceptable sentence and a minimally different one that is not (BLiMP, Warstadt et al. 2020).
 
-    `paradigm`: the kind of difference; `phenomenon`: what several paradigms are of.
+    `paradigm`: the kind of difference. `phenomenon`: the group of paradigms that it belongs to.
     """
 
     paradigm: str
@@ -30,9 +30,9 @@ class MinimalPair:
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastPair:
-    """A sentence that stereotypes more and one that does less, which name different groups (Nangia et al. 2020).
+    """A more and a less stereotyping sentence, which name different groups (Nangia et al. 2020).
 
-    `kind`: what the groups differ in, such as age.
+    `kind`: the attribute in which the groups differ, such as age.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class ContrastPair:
 
 @dataclass(frozen=True, kw_only=True)
 class FactRelation:
-    """A relation: patterns with a subject and the mask in the place of the object (Elazar et al. 2021).
+    """A relation: patterns with a subject, and the mask at the position of the object (Elazar et al. 2021).
 
-    `objects`: the pieces that answers are chosen from, and `counts`, of how many facts each is the object. `facts`: of
-    each the place of its object among them, and its sentence in each pattern.
+    `objects`: the pieces that can be answers. `counts`: the number of facts with each as the object. `facts`: for each
+    fact the index of its object, and its sentence in each pattern.
     """
 
     name: str
@@ -55,17 +55,17 @@ class FactRelation:
 
 
 def laid_out(pieces: Pieces, packer: Packer) -> Example:
-    """Return a sentence as the sequence that a model reads."""
+    """Return a sentence as a sequence with the special pieces of the model."""
     return packer.single(*PieceRun.of(np.array(pieces, np.int32), packer.tokenizer))
 
 
 def work(sentences: Iterable[Pieces], packer: Packer) -> int:
-    """Return how many tokens are read when each piece of some sentences is masked by itself."""
+    """Return the number of tokens that a model reads if each piece of some sentences is masked in turn."""
     return sum(len(one) * (len(one) + packer.form.specials(1)) for one in sentences)
 
 
 def shared_pieces(one: Sequence[int], two: Sequence[int]) -> tuple[Booleans, Booleans]:
-    """Return which pieces of each of two sentences are in the other as well, in the same order.
+    """Return which pieces of each of two sentences are part of the common subsequence of both.
 
     >>> [part.tolist() for part in shared_pieces([1, 7, 8, 3], [1, 9, 3])]
     [[True, False, False, True], [True, False, True]]

@@ -1,8 +1,8 @@
-"""Lenses: what a model would predict if its top stood on a lower layer (nostalgebraist 2020; Belrose et al. 2023).
+"""Lenses: the predictions of a model from the states of a lower layer (nostalgebraist 2020; Belrose et al. 2023).
 
-The logit lens gives a layer's states to what stands above the last layer, such as a last norm, and then to the language
-head. The tuned lens of Belrose et al. moves them by an affine map first; here it is the least-squares map to the
-states of the last layer, in closed form, and not trained to the last layer's predictions.
+The logit lens passes a layer's states through whatever follows the last layer, such as a final norm, and then through
+the language head. The tuned lens of Belrose et al. applies an affine map first (tuned_lens.py). The map at which its
+training starts is here: the least-squares fit to the states of the last layer.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
-"""Penalties on the map's distance from the identity, as parts of the states' variance."""
+"""Candidate ridge penalties on the map's distance from the identity, relative to the variance of the states."""
 SCORES = 256
-"""Positions whose scores over the vocabulary are held at a time."""
+"""Positions whose logits over the vocabulary are in memory at a time."""
 
 
 class AffineLens:
-    """x + shift + (x - mean) @ change: a map (D -> D) that begins at the identity, which its penalty leads back to."""
+    """The affine map x + shift + (x - mean) @ change (D -> D), shrunk towards the identity plus a shift."""
 
     def __init__(self, states: Floats, last: Floats, *, strength: float) -> None:
-        """Fit states (n, D) of a layer to those of the last one."""
+        """Fit the map from states (n, D) of a layer to those of the last layer, by ridge regression."""
         self.mean = states.mean(0)
+        # The regression predicts the difference: a penalty on `change` then shrinks towards the identity.
         residual = last - states
         self.shift = residual.mean(0)
         centred = states - self.mean
         covariance = centred.T @ centred / len(states)
         penalty = max(strength * float(np.trace(covariance)) / len(covariance), 1e-12)
         target = centred.T @ (residual - self.shift) / len(states)
+        # Normal equations of ridge regression: (C + penalty I) change = Cov(x, residual).
         self.change = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), target)
 
     @classmethod
     def fitted(cls, states: Floats, last: Floats) -> AffineLens:
-        """Fit the map with the strength that suits every fifth state best, of a map that is fitted to the others."""
+        """Fit the map with the penalty of the smallest error on every fifth state, fitted to the others."""
         held = np.arange(len(states)) % 5 == 4
 
         def error(strength: float) -> float:
@@ -53,7 +55,7 @@ class AffineLens:
         return cls(states, last, strength=min(STRENGTHS, key=error))
 
     def __call__(self, states: Floats) -> Floats:
-        """Return the moved states (n, D)."""
+        """Return the mapped states (n, D)."""
         moved: Floats = states + self.shift + (states - self.mean) @ self.change
         return moved
 
@@ -61,9 +63,9 @@ class AffineLens:
 def layer_states(
     language: LanguageModel, examples: Sequence[Example]
 ) -> Iterator[tuple[NDArray[np.int64], Floats, int]]:
-    """Yield the pieces to predict (M,), the states (L + 1, M, D) that the head reads there, and how many tokens.
+    """Yield the pieces to predict (M,), the head's input from each layer (L + 1, M, D), and the tokens read.
 
-    Of each layer but the last that is what the top of the model makes of its states, as if no layer stood between.
+    For a layer below the last that is its output passed through the top of the model, as if no layer were between.
     """
     backbone = language.learner.backbone
     for batch in micro_batches(examples, TOKENS):
@@ -73,6 +75,7 @@ def layer_states(
             *below, last = backbone.layers(there)
             found = []
             for state in below:
+                # Replaces the output of the last layer by that of a lower one; the rest of the model is unchanged.
                 with changed_states(backbone, {backbone.architecture.layers: lambda _, state=state: state}):  # type: ignore[misc]
                     found.append(backbone(there).hidden[target.index])
             states = torch.stack([*found, last[target.index]]).float().cpu().numpy()
@@ -81,10 +84,10 @@ def layer_states(
 
 
 def read_out(language: LanguageModel, states: Sequence[Floats]) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the likeliest pieces (M, n) for M times states (n, D), the entropies, and the divergences (M, n).
+    """Return the most probable pieces (M, n), the entropies and the divergences (M, n) of M times states (n, D).
 
-    The last ones are those of the last layer; a divergence is that of its distribution from another one,
-    KL(last || other), in nats.
+    The last of the M states are those of the last layer. The divergence is KL(last || other) of the predicted
+    distributions, in nats.
     """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with evaluating(language.learner) as device:
@@ -107,7 +110,7 @@ def _logs(language: LanguageModel, states: Floats, device: torch.device) -> Tens
 
 
 def settled(likeliest: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each of n positions the layer from which on the likeliest piece (L + 1, n) is that of the last one.
+    """Return for each of n positions the layer from which on the top piece (L + 1, n) is the final one.
 
     >>> settled(np.array([[1, 5], [3, 2], [3, 4]]))
     array([1, 2])

@@ -1,8 +1,8 @@
 """Log-probabilities of the pieces of texts by a language model, masked or left-to-right.
 
-A masked language model scores a piece in a copy of its text in which that piece is masked (Salazar et al. 2020,
-equation 2); a left-to-right one scores all pieces of a text in one pass. All copies are sequences of flat batches, made
-as they are needed, so memory grows neither with the length of a text nor with their number.
+A masked language model scores a piece in a copy of the text in which that piece is masked (Salazar et al. 2020,
+equation 2); a left-to-right model scores all pieces of a text in one pass. Copies are made lazily as sequences of flat
+batches, so memory does not grow with the length or the number of texts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 
 WINDOW = 8 * TOKENS
-"""Tokens of copies out of which batches of nearly one length are made."""
+"""Tokens of copies that are sorted by length together, into batches of nearly one length."""
 SCORES = 512
-"""Most tokens whose scores over the vocabulary are held at a time."""
+"""Most tokens whose logits over the vocabulary are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A backbone with the head that predicts pieces; `mask`: the piece [MASK], which no left-to-right one reads."""
+    """A backbone with its language head. `mask`: the id of [MASK], unused by left-to-right models."""
 
     learner: Learner
     head: MaskedLanguageHead
@@ -40,19 +40,20 @@ class LanguageModel:
 
     @property
     def causal(self) -> bool:
-        """Return whether it predicts each piece from those before it alone."""
+        """Return whether the model is left-to-right."""
         return self.learner.backbone.architecture.direction == "left_to_right"
 
     def log_probabilities(
         self, examples: Sequence[Example], *, masking: Masking = "piece", scored: Sequence[Booleans] | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the log-probability of each piece (n,) of some texts, specials left out, in nats; NaN for none.
+        """Return the log-probability of each piece (n,) of some texts, without specials, in nats; NaN if not scored.
 
-        `scored`: of each text, which of its n pieces to score (all); the others have NaN, and cost a masked language
-        model nothing. Of a left-to-right model the first piece has NaN where nothing stands before it.
+        `scored`: for each text, which of its n pieces to score (default: all). Pieces that are not scored cost a masked
+        language model nothing. The first piece of a text is NaN if nothing stands before it in a left-to-right model.
         """
         sizes = [int((~example.special).sum()) for example in examples]
         firsts = np.cumsum([0, *sizes])
+        # One array for the pieces of all texts. A copy carries the index of its (first) piece here as its record.
         flat = np.full(int(firsts[-1]), np.nan)
         every = scored if scored is not None else [np.ones(size, bool) for size in sizes]
         copies = (
@@ -66,15 +67,16 @@ class LanguageModel:
 
         for records, found in self._each(copies, log_probability):
             begins = np.flatnonzero(np.diff(records, prepend=-1))  # the labels of one text have consecutive numbers
+            # Position of each label within its text: the index less that of the first label of the same record.
             ranks = np.arange(len(records)) - np.repeat(begins, np.diff(begins, append=len(records)))
             flat[records + ranks] = found
         bounds = zip(pairwise(firsts.tolist()), every, strict=True)
         return [np.where(chosen, flat[first:last], np.nan) for (first, last), chosen in bounds]
 
     def candidates(self, examples: Sequence[Example], pieces: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return for each of n texts with one mask in it the log-probabilities (n, K) of some pieces (K,) there.
+        """Return the log-probabilities (n, K) of K pieces at the mask, for n texts with one mask each.
 
-        They are those of the softmax over the whole vocabulary.
+        They are normalised over the whole vocabulary.
         """
         found = np.empty((len(examples), len(pieces)))
         masked = (
@@ -90,12 +92,13 @@ class LanguageModel:
         return found
 
     def _masked(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
-        """Yield for each chosen piece the text in which it is masked; `first`: the number of its first piece."""
+        """Yield a masked copy of the text for each chosen piece. `first`: index of its first piece in `flat`."""
         tokens = np.flatnonzero(~example.special)
         words = example.words[tokens]
         for place in np.flatnonzero(chosen).tolist():
             ids = example.ids.copy()
             ids[tokens[hidden_pieces(words, place, masking)]] = self.mask
+            # With masking = "word" later pieces of the word are hidden too, but only this one is a label.
             token = tokens[place : place + 1]
             yield self._labelled(replace(example, ids=ids), first + place, token, example.ids[token])
 
@@ -114,7 +117,7 @@ class LanguageModel:
     def _each(
         self, examples: Iterable[Example], read: Callable[[Tensor, Tensor], Tensor]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Yield, for a batch at a time, the record of each label and what `read` makes of its state and itself."""
+        """Yield for each batch the record of each label, and `read` of the states and the labels."""
         for window in _windows(example for example in examples if example.targets):
             for batch in micro_batches(window, TOKENS):
                 with evaluating(self.learner) as device:
@@ -123,13 +126,14 @@ class LanguageModel:
                     states = self.learner.states(there, self.learner.backbone.readable(there)).hidden
                     parts = zip(target.index.split(SCORES), target.labels.split(SCORES), strict=True)
                     found = torch.cat([read(states[index], labels) for index, labels in parts]).double().cpu().numpy()
+                    # The sequence of each label: the last start that is not beyond its index in the flat batch.
                     sequences = torch.searchsorted(there.starts, target.index, right=True) - 1
                     records = there.records[sequences].cpu().numpy()
                 yield records, found
 
 
 def _windows(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yield examples some at a time, of WINDOW tokens or one more example."""
+    """Yield lists of examples of at least WINDOW tokens; the last list may be shorter."""
     window: list[Example] = []
     size = 0
     for example in examples:

@@ -1,4 +1,4 @@
-"""A text with links between its mentions, and whether heads are chosen or scored on it."""
+"""A text with links between its mentions, for the choice or the scoring of attention heads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from osbert.reading.coreference import LinkedText
 
 @dataclass(frozen=True, kw_only=True)
 class LinkedItem:
-    """A text of the sample; `part`: whether heads are chosen or scored on it."""
+    """A text of the sample. `part`: whether heads are chosen ("select") or scored ("score") on it."""
 
     text: LinkedText
     part: Literal["select", "score"]
 
     def laid_out(self, packer: Packer) -> tuple[Example, NDArray[np.float32]]:
-        """Return the text as one sequence of T tokens, with the tokens of each of its words (W, T)."""
+        """Return the text as one sequence of T tokens, and which tokens each word has, as 0 or 1 (W, T)."""
         placed = place_words(self.text.words, self.text.place, packer, Problems(heading=""))
         assert placed is not None, "the form of data has left such texts out"
         return placed

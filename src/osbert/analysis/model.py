@@ -1,4 +1,4 @@
-"""A model that is analysed, with all that reads or runs it."""
+"""The model under analysis, with its tokenizer, heads and seed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from osbert.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysedModel:
-    """A model with all that an experiment may need.
+    """A model with everything that an experiment may need.
 
-    `packer`: for sequences as long as the model reads. `signs` (V,): which pieces are punctuation. `masks`: what
-    predicts masked pieces, None where the model has none; `language`: what scores texts with that head, or with the one
-    that predicts the next piece. `task`: what it was fine-tuned on, None for an encoder.
-    `seed`: of all sampling, and of the random encoder.
+    `packer`: makes sequences of the model's length. `signs` (V,): which pieces are punctuation. `masks`: the head that
+    predicts masked pieces, None if the model has none. `language`: scores texts with that head or with the one that
+    predicts the next piece. `task`: the task that it was fine-tuned on, None for an encoder. `seed`: that of all
+    sampling and of the random encoder.
     """
 
     learner: Learner
@@ -32,10 +32,10 @@ class AnalysedModel:
 
     @property
     def backbone(self) -> Backbone:
-        """Return the encoder."""
+        """Return the encoder without its heads."""
         return self.learner.backbone
 
     @property
     def mute(self) -> str:
-        """Return why it predicts no pieces, "" where it does."""
+        """Return why the model cannot predict pieces; "" if it can."""
         return "" if self.language else "the model has no language head, as fine-tuned and sentence encoders have none"

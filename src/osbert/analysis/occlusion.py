@@ -1,4 +1,4 @@
-"""Occlusion: what a score loses without a word. Slower than gradients, and simple: the check of them."""
+"""Occlusion: the drop of a score without a word. Slower than gradients, but simple, so it checks them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from osbert.data.example import Integers
 def occlusion(
     line: Interpolation, groups: Sequence[range], words: Sequence[Integers], chosen: Sequence[Integers]
 ) -> list[NDArray[np.float64]]:
-    """Return for each group of sequences how much its score drops without each of its `chosen` words (C,).
+    """Return for each group of sequences the drop of its score without each of its `chosen` words (C,).
 
-    `words` (n,) for each sequence: the word that each token is of, -1 for none.
+    `words` (n,) for each sequence: the word of each token, -1 for none.
     """
     blends: list[Blend] = []
     for group, wanted in zip(groups, chosen, strict=True):
         for place in group:
             parts = ((words[place] != word).astype(np.float32) for word in _present(words[place], wanted))
+            # For each sequence: first the whole text, then one copy without each of its words.
             blends += [line.at(place, 1.0), *(Blend(place, part) for part in parts)]
     scores = line.scores(blends)
     found = []
@@ -29,6 +30,7 @@ def occlusion(
     for group, wanted in zip(groups, chosen, strict=True):
         drops = np.zeros(len(wanted))
         for place in group:
+            # A word in several windows loses the sum of its drops in them.
             there = np.isin(wanted, words[place])
             end = begin + 1 + int(there.sum())
             drops[there] += scores[begin] - scores[begin + 1 : end]
@@ -38,9 +40,9 @@ def occlusion(
 
 
 def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.integer]:
-    """Return so many words, in their order, that lie evenly spaced in the order of their weights (W,); of 0, all.
+    """Return the indices of `count` words, evenly spaced in the order of their weights (W,); 0: all words.
 
-    The highest and the lowest weight are among them. The rank correlation over such words estimates that over all.
+    They include the highest and the lowest weight. Their rank correlation estimates that of all words.
 
     >>> evenly_spaced(np.array([0.3, -1.0, 0.1, 0.2, 0.5]), 3).tolist()
     [1, 3, 4]
@@ -52,5 +54,5 @@ def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.intege
 
 
 def _present(words: Integers, wanted: Integers) -> Integers:
-    """Return those of the wanted words that a sequence has, in their order."""
+    """Return the wanted words that occur in a sequence, in their order."""
     return wanted[np.isin(wanted, words)]

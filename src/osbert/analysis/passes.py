@@ -1,6 +1,6 @@
-"""One pass of a model over a sample: the states and the attention of each text, computed once for all analyses.
+"""One pass of a model over a sample: the states and the attention of each text, shared by all analyses.
 
-No more is held than one batch, which is no longer than the longest text.
+Only one batch is in memory, and a batch has no more tokens than the longest text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from osbert.models.contract import Backbone
 from osbert.text.form import Form
 
 WINDOW = 1024
-"""Texts out of which batches of nearly one length are made."""
+"""Texts that are sorted by length together, into batches of nearly one length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassedModel:
     """A model to analyse.
 
-    `form` is its tokenizer's, `signs` (V,) say which pieces are punctuation. `seed`: of the random encoder.
+    `form`: the special pieces of its tokenizer. `signs` (V,): which pieces are punctuation. `seed`: that of the random
+    encoder.
     """
 
     backbone: Backbone
@@ -36,7 +37,7 @@ class PassedModel:
     seed: int
 
     def passes(self, sample: TextSample) -> Iterator[list[TextPass]]:
-        """Yield the passes of a sample, some texts at a time, always the same ones together."""
+        """Yield the passes of a sample, one list for each batch; the batches are always the same."""
         random = fresh(self.backbone, self.seed) if sample.trees or sample.labelled else None
         longest = max(map(len, sample.examples), default=1)
         for first in range(0, len(sample.examples), WINDOW):
@@ -52,7 +53,9 @@ class PassedModel:
         attention = _by_text(self.backbone, batch, states)
         below = list(random.layers(batch)) if random else []
         others = _by_text(random, batch, below) if random else [[] for _ in lengths]
+        # Probes compare with the middle layer of the random encoder.
         middle = below[len(below) // 2].split(lengths) if below else [None] * len(lengths)
+        # Transposed: for each text its states (T, D) in each layer.
         rows = list(zip(*(state.split(lengths) for state in states), strict=True))
         found = []
         for place, record in enumerate(batch.records.tolist()):
@@ -73,15 +76,16 @@ class PassedModel:
 
 
 def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor]) -> list[list[Tensor]]:
-    """Return the attention of each text, by layer; nothing where the model has none."""
+    """Return the attention of each text, by layer; empty lists if the model has none."""
     if not backbone.attends:
         return [[] for _ in batch.lengths]
     return [list(one) for one in zip(*backbone.weights(batch, states), strict=True)]
 
 
 def fresh(backbone: Backbone, seed: int) -> Backbone:
-    """Return a model of the same sizes with fresh weights, on the same device."""
+    """Return a model of the same architecture with random weights, in eval mode on the same device."""
     device = next(backbone.parameters()).device
+    # fork_rng keeps the random state of the caller; the weights are made on the CPU.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made: Backbone = backbone.architecture.build()

@@ -1,4 +1,4 @@
-"""A random part of a text's pieces that a model is to predict: masked, or from the pieces before them."""
+"""Examples in which a random fraction of the pieces is to be predicted, masked or left to right."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from osbert.data.example import Example, Target
 def with_predicted_part(
     example: Example, target: str, fraction: float, rng: np.random.Generator, *, mask: int | None
 ) -> Example | None:
-    """Return a text of which a fraction of the pieces, at least one, are labels of `target`; None for one without any.
+    """Return a text with a fraction of its pieces, at least one, as labels of `target`; None if it has no pieces.
 
-    `mask`: the piece that stands in their place, None for a left-to-right model, which predicts each at the token
+    `mask`: the id that replaces these pieces. None for a left-to-right model, which predicts each piece at the token
     before it.
     """
     tokens = np.flatnonzero(~example.special)
@@ -26,5 +26,6 @@ def with_predicted_part(
     ids = example.ids.copy()
     if mask is not None:
         ids[chosen] = mask
+    # Left to right, the state that predicts a piece is that of the token before it.
     made = Target(labels=example.ids[chosen].astype(np.int64), index=chosen - int(mask is None))
     return replace(example, ids=ids, targets={target: made})

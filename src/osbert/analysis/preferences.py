@@ -1,4 +1,4 @@
-"""How often a model gives the more stereotyping one of two sentences the higher score."""
+"""The fraction of sentence pairs in which a model gives the more stereotyping sentence the higher score."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from osbert.reports.bars import IntervalRow, interval_plot
 from osbert.reports.explained import explained
 
 WINDOW = 64
-"""Pairs that are scored together."""
+"""Number of pairs that are scored together."""
 LEAST = 10
-"""Fewer pairs of a kind give no figure."""
+"""Fewest pairs of a kind for a figure."""
 
 
 def margins(
     model: AnalysedModel, pairs: Sequence[ContrastPair], advance: Advance, *, shared: bool
 ) -> list[tuple[str, float]]:
-    """Return of each pair its kind, and how much likelier the more stereotyping sentence is, in nats.
+    """Return the kind of each pair, and the log-probability of its more stereotyping sentence less that of the other.
 
-    `shared`: by the pieces alone that both sentences have, each given all others.
+    `shared`: score only the pieces that both sentences have, each given all other pieces. In nats.
     """
     assert model.language is not None
     found: list[tuple[str, float]] = []
@@ -34,6 +34,7 @@ def margins(
         sentences = [one for pair in window for one in (pair.more, pair.less)]
         kept = [one for pair in window for one in shared_pieces(pair.more, pair.less)] if shared else None
         examples = [laid_out(one, model.packer) for one in sentences]
+        # NaN: pieces that were not scored, which add nothing to the sum.
         scores = [float(np.nansum(part)) for part in model.language.log_probabilities(examples, scored=kept)]
         found += [(pair.kind, more - less) for pair, more, less in zip(window, scores[::2], scores[1::2], strict=True)]
         advance(work(sentences, model.packer))
@@ -41,10 +42,12 @@ def margins(
 
 
 def shares(found: Sequence[tuple[str, float]], *, name: str, data: str, seed: int) -> list[Figure]:
-    """Return how often the more stereotyping sentence is likelier, in all and by kind; equal pairs are left out."""
+    """Return the fraction of pairs with a positive margin, of all and by kind; ties are left out."""
     kinds = sorted({kind for kind, _ in found})
     figures = []
+    # "" stands for all kinds; with one kind alone it would repeat the figure.
     for kind in ["", *kinds] if len(kinds) > 1 else [""]:
+        # A margin of 0 is a tie and neither a hit nor a miss.
         own = [margin for one, margin in found if kind in ("", one) and margin]
         if len(own) >= LEAST:
             hits = sum(margin > 0 for margin in own)
@@ -59,7 +62,7 @@ def shares(found: Sequence[tuple[str, float]], *, name: str, data: str, seed: in
 
 
 def share_plot(found: Sequence[Figure], *, title: str, plain: str, caution: str) -> str:
-    """Return a row for each share, the first of which is that of all pairs, beside a half."""
+    """Return a plot with a row for each fraction, all pairs first, and a line at one half."""
     rows = [
         IntervalRow(
             name=str(one.where.get("kind", "all pairs")).replace("-", " "), value=one.value,

@@ -1,7 +1,7 @@
-"""Linear probes on states that do not change: of one layer, of a mix of layers, their codelength, the control task.
+"""Linear probes on fixed states: of one layer, of a mix of layers, their codelength, and the control task.
 
-A probe is multinomial logistic regression. Its codelength (Voita and Titov 2020, section 2.2) counts how much training
-its answers take, where accuracy alone does not; the mix of layers is that of Tenney et al. 2019, section 3.
+A probe is multinomial logistic regression. Its codelength (Voita and Titov 2020, section 2.2) measures how much
+training data it needs, which accuracy alone does not. The mix of layers is that of Tenney et al. 2019, section 3.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from osbert.analysis.figures import Floats
 from osbert.evaluation.bootstrap import bootstrap, percentiles
 
 STRENGTHS = (1e-4, 1e-3, 1e-2)
-"""Weights of the squared weights in the loss, of which one is chosen on words that were held out."""
+"""Candidate L2 penalties; one is chosen on held-out words."""
 STEPS = 100
-"""Most steps of L-BFGS, which begins at 0 and so needs no seed."""
+"""Most steps of L-BFGS. It starts at 0, so that a probe needs no seed."""
 GRADIENT = 1e-4
-"""The largest derivative of the loss at which it stops: answers change no more from there on."""
+"""L-BFGS stops when no derivative is larger: predictions no longer change."""
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Where the portions of the online code end, as parts of all labels."""
+"""Ends of the portions of the online code, as fractions of the labels."""
 
 Labels = NDArray[np.int64]
 States = NDArray[np.floating]
@@ -36,29 +36,29 @@ States = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Standard:
-    """The mean and the deviation (D,) of each number of some states."""
+    """The mean and the standard deviation (D,) of each feature of some states."""
 
     mean: Tensor
     deviation: Tensor
 
     @classmethod
     def of(cls, states: States) -> Standard:
-        """Return those of states (n, D)."""
+        """Return the mean and deviation of states (n, D)."""
         given = torch.from_numpy(np.asarray(states, np.float32))
         return cls(given.mean(0), given.std(0, correction=0).clamp_min(1e-6))
 
     def apply(self, states: States) -> Tensor:
-        """Return states (n, D) less the mean, divided by the deviation."""
+        """Return states (n, D) minus the mean, divided by the deviation."""
         return (torch.from_numpy(np.asarray(states, np.float32)) - self.mean) / self.deviation
 
 
 class LinearProbe:
-    """Weights (D, K) and biases (K,) over states that are standardised by the mean and deviation of the training."""
+    """Logistic regression with weights (D, K) and biases (K,) on states standardised as in training."""
 
     def __init__(
         self, states: States, labels: Labels, classes: int, *, strength: float, standard: Standard | None = None
     ) -> None:
-        """Train on states (n, D) with labels (n,): the mean cross-entropy and `strength` times the squared weights."""
+        """Minimise the mean cross-entropy plus `strength` times the squared weights on states (n, D), labels (n,)."""
         self.trained = len(labels)
         self.standard = standard or Standard.of(states)
         given, target = self.standard.apply(states), torch.from_numpy(labels)
@@ -77,12 +77,14 @@ class LinearProbe:
         return found
 
     def bits(self, states: States, labels: Labels) -> Floats:
-        """Return what each label (n,) of states (n, D) costs, -log2 of its probability.
+        """Return the cost in bits, -log2 of the probability, of each label (n,) given its state (n, D).
 
-        The probability is that of the probe as one that saw each label once more: so a label costs no more than
-        log2(trained + K), although the training may lack it.
+        The probability is smoothed as if the probe had seen each label once more. So a label costs at most log2(trained
+        + K), even if the training data lacks it.
         """
+        # The probability of the true label of each row: fancy indexing with (row, label).
         given = self._scores(states).double().softmax(-1).numpy()[np.arange(len(labels)), labels]
+        # -log2((trained p + 1) / (trained + K)): additive smoothing of the probability p.
         found: Floats = np.log2(self.trained + len(self.biases)) - np.log2(self.trained * given + 1)
         return found
 
@@ -92,15 +94,15 @@ class LinearProbe:
 
 
 class MixedProbe:
-    """A linear probe of a mix of layers, sum_l softmax(s)_l h_l, whose `shares` (L + 1,) are trained with it.
+    """A linear probe of a mix of layers, sum_l softmax(s)_l h_l, whose weights `shares` (L + 1,) are trained with it.
 
-    Each number of each layer is standardised first: else the shares would undo the layers' scales. The mix is divided
-    by its own size, as the paper's factor allows: a mix of layers is smaller than each of them and would need larger
-    weights, so that their penalty alone would choose one layer.
+    Each feature of each layer is standardised first; otherwise the mix would only undo the scales of the layers. The
+    mix is divided by its own root mean square, which the paper's factor allows: a mix is smaller than its layers and
+    would need larger weights, whose penalty would make the probe choose a single layer.
     """
 
     def __init__(self, states: States, labels: Labels, classes: int, *, strength: float) -> None:
-        """Train on states (L + 1, n, D) with labels (n,), beginning with equal shares."""
+        """Train on states (L + 1, n, D) with labels (n,), starting from equal weights of the layers."""
         self.standards = [Standard.of(one) for one in states]
         given, target = self._standardised(states), torch.from_numpy(labels)
         self.mix = torch.zeros(len(states), requires_grad=True)
@@ -109,6 +111,8 @@ class MixedProbe:
 
         def loss() -> Tensor:
             mixed = self._mixed(given)
+            # The size depends on the mix, so it is computed in every step; `self.size` keeps the last one for
+            # prediction.
             scores = mixed / _size(mixed) @ self.weights + self.biases
             return functional.cross_entropy(scores, target) + strength * self.weights.square().sum()
 
@@ -118,7 +122,7 @@ class MixedProbe:
 
     @property
     def shares(self) -> Floats:
-        """Return the share (L + 1,) of each layer; they sum to 1."""
+        """Return the weight (L + 1,) of each layer in the mix; they sum to 1."""
         found: Floats = self.mix.detach().double().softmax(-1).numpy()
         return found
 
@@ -134,6 +138,7 @@ class MixedProbe:
 
     def _mixed(self, given: Tensor) -> Tensor:
         layers, *shape = given.shape
+        # (L + 1,) @ (L + 1, n * D): one product, without a copy of the states.
         return (self.mix.softmax(-1) @ given.view(layers, -1)).view(shape)
 
 
@@ -142,7 +147,7 @@ def _size(mixed: Tensor) -> Tensor:
 
 
 def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
-    """Move parameters to where a loss is least, by L-BFGS from where they are."""
+    """Minimise a loss over parameters in place by L-BFGS, from their current values."""
     optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS, tolerance_grad=GRADIENT, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -155,7 +160,7 @@ def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
 
 
 def choose_strength(states: States, labels: Labels, classes: int) -> float:
-    """Return the strength whose probe is right most often about every fifth state, of those trained on the others."""
+    """Return the strength of the highest accuracy on every fifth state, trained on the others."""
     held = np.arange(len(labels)) % 5 == 4
 
     def right(strength: float) -> float:
@@ -166,16 +171,18 @@ def choose_strength(states: States, labels: Labels, classes: int) -> float:
 
 
 def codelength(states: States, labels: Labels, classes: int, *, strength: float) -> Floats:
-    """Return the bits (n,) of labels (n,) in the online code, given states (n, D): uniform first, then by probes.
+    """Return the bits (n,) of labels (n,) in the online code given states (n, D): a uniform code first, then by probes.
 
-    Their sum is the length of the code. Each portion is coded by a probe that is trained on those before it. `strength`
-    is that of a probe of all labels: a smaller portion weighs less beside the squared weights, as it does beside one
-    prior.
+    Their sum is the codelength. Each portion is coded by a probe that was trained on all portions before it. `strength`
+    is that of a probe on all labels. With fewer labels it is proportionally larger, as for one fixed prior on the
+    weights.
     """
     standard = Standard.of(states)
     ends = portion_ends(len(labels))
+    # The first portion has no training data: every label costs log2(K).
     bits = [np.full(ends[0], math.log2(classes))]
     for begin, end in pairwise(ends):
+        # The loss is a mean over labels, so a penalty that is constant in total grows as 1 / n.
         own = strength * len(labels) / begin
         probe = LinearProbe(states[:begin], labels[:begin], classes, strength=own, standard=standard)
         bits.append(probe.bits(states[begin:end], labels[begin:end]))
@@ -183,7 +190,7 @@ def codelength(states: States, labels: Labels, classes: int, *, strength: float)
 
 
 def portion_ends(count: int) -> list[int]:
-    """Return where the portions of so many labels end.
+    """Return the ends of the portions of `count` labels, ascending and without repeats.
 
     >>> portion_ends(100)
     [1, 2, 4, 7, 13, 25, 50, 100]
@@ -194,10 +201,9 @@ def portion_ends(count: int) -> list[int]:
 def cumulative(
     states: tuple[States, States], labels: tuple[Labels, Labels], classes: int, strength: float
 ) -> tuple[NDArray[np.bool_], Floats]:
-    """Return which labels a mix of the layers up to each one reads (L + 1, n), and the fractions of the last mix.
+    """Return which labels a mix of the layers up to each one predicts (L + 1, n), and the weights of the full mix.
 
-    `states` and `labels`: first those that train, then those that are scored. The last mix is that of all layers: its
-    fractions (L + 1,) are those of the centre of gravity.
+    `states` and `labels`: (training, scored). The weights (L + 1,) of the mix of all layers give the centre of gravity.
     """
     right = []
     for layers in range(1, len(states[0]) + 1):
@@ -207,9 +213,9 @@ def cumulative(
 
 
 def expected_layer(scores: Floats) -> float:
-    """Return sum_l l (score_l - score_(l-1)) / (score_L - score_0), NaN where no layer adds to the embeddings.
+    """Return sum_l l (score_l - score_(l-1)) / (score_L - score_0); NaN if the layers add nothing to the embeddings.
 
-    Tenney et al. 2019, section 3.2; `scores` (L + 1,) are those of mixes of the layers up to each.
+    Tenney et al. 2019, section 3.2. `scores` (L + 1,): those of the mixes of the layers up to each.
 
     >>> round(expected_layer(np.array([0.5, 0.7, 0.9, 0.9])), 3)
     1.5
@@ -220,10 +226,10 @@ def expected_layer(scores: Floats) -> float:
 
 
 def expected_layer_interval(right: Floats, counts: Floats, seed: int) -> tuple[float, float]:
-    """Return the 95% interval of the expected layer, by the bootstrap over texts.
+    """Return the 95% interval of the expected layer by the bootstrap over texts.
 
-    `right` (L + 1, T): how many items of each text the mix up to a layer reads; `counts` (T,): of how many. The probes
-    stay as they are. Samples in which no layer adds to the embeddings are left out.
+    `right` (L + 1, T): the number of correct items of each text by the mix up to each layer. `counts` (T,): the number
+    of items. The probes are not trained again. Samples in which the layers add nothing to the embeddings are skipped.
     """
 
     def expected(rows: NDArray[np.intp]) -> list[float]:
@@ -233,12 +239,13 @@ def expected_layer_interval(right: Floats, counts: Floats, seed: int) -> tuple[f
 
 
 def control_labels(words: Sequence[str], probabilities: Floats, seed: int) -> Labels:
-    """Return a label (n,) for each word, sampled for its type from the labels' probabilities (K,): the same everywhere.
+    """Return a random label (n,) for each word, the same for every occurrence of a type, with probabilities (K,).
 
-    Hewitt and Liang 2019, section 2: what a probe learns of these labels it has learnt by heart.
+    The control task of Hewitt and Liang 2019, section 2: a probe can only memorise these labels.
     """
     ends = np.cumsum(probabilities)
     drawn = {
+        # Inverse-transform sampling with a generator for each type: crc32 gives the same label in every process.
         word: int(np.searchsorted(ends, np.random.default_rng([seed, zlib.crc32(word.encode())]).random() * ends[-1]))
         for word in {*words}
     }

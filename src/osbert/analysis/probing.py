@@ -1,10 +1,10 @@
-"""What all probes of layers share: the items that are kept, what stands beside a layer's accuracy, and the section.
+"""The common part of all probes of layers: sampled items, baselines of a layer's accuracy, and the section.
 
-An item is a word, or two of them, with its label; its states in all layers are kept in half precision, of so many items
-at most. A layer's accuracy by itself says little: beside it stand the most frequent label, the best guess without a
-model, the embeddings (layer 0), an encoder with fresh weights, and a control task, in which each word has a random
-label of its own (Hewitt and Liang 2019). Selectivity is the accuracy less that of the control task: what the probe did
-not learn by heart. The codelength says how much training the answers take (Voita and Titov 2020).
+An item is a word, or two words, with a label. Its states in all layers are kept in half precision, for a limited number
+of items. A layer's accuracy is compared with: the most frequent label, the best guess without a model, the embeddings
+(layer 0), an encoder with random weights, and a control task in which each word has a random label (Hewitt and Liang
+2019). Selectivity is the accuracy minus that of the control task, and excludes what the probe memorised. The codelength
+measures how much training data the probe needs (Voita and Titov 2020).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
 ITEMS = {"select": 8_000, "score": 4_000}
-"""Most items to train on, and most to score."""
+"""Most items to train on ("select") and to evaluate on ("score")."""
 MIXED = 2_500
-"""Most items that a mix of layers is trained on: each of its steps reads all layers."""
+"""Most items to train a mix of layers on: each of its steps reads all layers."""
 ROOM = 2**26
-"""Most numbers of states that are held, in half precision; of a larger model fewer items are kept."""
+"""Most float16 numbers of states in memory; for a larger model fewer items are kept."""
 LEAST = 200
-"""Fewer items than this to train on or to score give no figure."""
+"""Fewest items to train on, and to score, for a figure."""
 CONTROL, EMBEDDINGS = "control task", "embeddings"
 FREQUENT, RANDOM = "most frequent label", "random encoder"
 UNIFORM = "uniform code"
@@ -52,10 +52,10 @@ UNIFORM = "uniform code"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbedItem:
-    """One thing to label. `states` (L + 2, S, D): those of its S words in each layer, and last in a random encoder.
+    """One item to label.
 
-    `text`: the number of its text. `word`: what its control label depends on. `clue`: what a guess without a model
-    goes by.
+    `states` (L + 2, S, D): the states of its S words in each layer, and last in a random encoder. `text`: the number of
+    its text. `word`: the type that its control label depends on. `clue`: the input of the guess without a model.
     """
 
     text: int
@@ -66,7 +66,7 @@ class ProbedItem:
 
 
 class _DrawnItems:
-    """At most so many items, sampled from all that are added (Vitter's algorithm R)."""
+    """At most `most` items, sampled uniformly from all that are added (Vitter's algorithm R)."""
 
     def __init__(self, most: int, rng: np.random.Generator) -> None:
         self.most, self.rng, self.seen = most, rng, 0
@@ -74,12 +74,14 @@ class _DrawnItems:
 
     def add(self, item: ProbedItem) -> None:
         self.seen += 1
+        # Algorithm R: item number `seen` replaces a random one with probability most / seen.
         place = len(self.items) if len(self.items) < self.most else int(self.rng.integers(self.seen))
         if place < self.most:
+            # Appends if `place` is the length, replaces otherwise.
             self.items[place : place + 1] = [item]
 
     def shuffled(self, seed: int) -> list[ProbedItem]:
-        """Return the items with the texts in random order: those of a text stay together, as no code may cut it."""
+        """Return the items with their texts in random order. Items of a text stay together for the online code."""
         texts = sorted({item.text for item in self.items})
         ranks = dict(zip(texts, np.random.default_rng([seed, 7]).permutation(len(texts)).tolist(), strict=True))
         return sorted(self.items, key=lambda item: ranks[item.text])
@@ -87,7 +89,7 @@ class _DrawnItems:
 
 @dataclass(frozen=True, kw_only=True)
 class _ProbeData:
-    """Items to train on and items to score, their labels as numbers, -1 for one that training lacks."""
+    """Items to train on and items to score, with labels as numbers; -1: a label that the training items lack."""
 
     names: Sequence[str]
     items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]]
@@ -100,41 +102,43 @@ class _ProbeData:
         return len(self.states[0]) - 1  # the last is the random encoder
 
     def right(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> NDArray[np.bool_]:
-        """Return which of the scored items (n,) a probe of a layer labels as they are."""
+        """Return which of the scored items (n,) a probe of a layer labels correctly."""
         probe = LinearProbe(self.states[0][layer], labels[0], len(self.names), strength=strength)
         found: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
         return found
 
     def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> Floats:
-        """Return the bits (n,) of the training labels in the online code."""
+        """Return the bits (n,) of the training labels in the online code of a layer."""
         return codelength(self.states[0][layer], labels[0], len(self.names), strength=strength)
 
     def by_text(self, part: int, values: Floats) -> Floats:
-        """Return the sums (..., T) over the texts of values (..., n) of the items to train on (0) or to score (1)."""
+        """Return the sums (..., T) by text of values (..., n) of the items to train on (part 0) or to score (1)."""
         _, texts = np.unique([item.text for item in self.items[part]], return_inverse=True)
         sums = np.zeros((*values.shape[:-1], texts.max() + 1))
+        # Transposed, since add.at sums over the first axis.
         np.add.at(sums.T, texts, values.T)
         return sums
 
 
 class LayerProbes(Analysis):
-    """The states of some items in all layers, and linear probes of them. A subclass says what the items are."""
+    """Linear probes of the states of some items in all layers. A subclass defines the items."""
 
     needs_attention = False
     least = f"{LEAST} items to learn from and {LEAST} to score, of two labels or more"
     name: ClassVar[str]
-    """Of its figures."""
+    """The name of its figures."""
     says: ClassVar[str]
-    """What is probed, in words, after "Where" and before "can be read"."""
+    """What is probed, as a noun phrase between "Where" and "can be read"."""
     unit: ClassVar[str] = "words"
     clue: ClassVar[str]
-    """The name of the guess by `ProbedItem.clue`."""
+    """The name of the baseline that guesses from `ProbedItem.clue`."""
     slots: ClassVar[int] = 1
-    """The words of an item."""
+    """Words per item."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no item."""
+        """Start with no item, and with room for as many as ROOM allows."""
         super().__init__(sizes, seed)
+        # Items that fit into ROOM; both parts shrink in proportion.
         fitting = ROOM // ((sizes.layers + 2) * sizes.width * self.slots)
         self.drawn = {
             part: _DrawnItems(min(most, fitting * most // sum(ITEMS.values())), np.random.default_rng([seed, number]))
@@ -142,31 +146,33 @@ class LayerProbes(Analysis):
         }
 
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
-        """Yield the items of a text, each with the part that it is of."""
+        """Yield the items of a text, each with its part ("select" or "score")."""
         raise NotImplementedError
 
     def add(self, text: TextPass) -> None:
-        """Sample some of a text's items."""
+        """Add the items of a text to the samples."""
         for part, item in self.items(text):
             self.drawn[part].add(item)
 
     def features(self, states: NDArray[np.float16]) -> States:
-        """Return what a probe gets (L + 2, n, F) of the states (L + 2, n, S, D) of items: side by side."""
+        """Return the features (L + 2, n, F) of items with states (L + 2, n, S, D): here their words side by side."""
         return states.reshape(*states.shape[:2], -1)
 
     def figures(self) -> list[Figure]:
-        """Return the figures of each layer and those of the mix; none of too few items or one label alone."""
+        """Return the figures of each layer and of the mix; [] for too few items or a single label."""
         training, scored = (self.drawn[part].shuffled(self.seed) for part in ITEMS)
         names = sorted({item.label for item in training})
         if min(len(training), len(scored)) < LEAST or len(names) < 2:
             return []
         data = self._data(names, training, scored)
+        # Chosen once, on the middle layer: a choice for each layer would blur their comparison.
         strength = choose_strength(data.states[0][data.layers // 2], data.gold[0], len(names))
         common = Figure(name="", value=0, n=len(scored), unit=self.unit, data=self.reads, seed=self.seed)
         return [*self._accuracies(data, strength, common), *self._codes(data, strength, common),
                 *self._mixes(data, strength, common)]  # fmt: skip
 
     def _data(self, names: Sequence[str], training: list[ProbedItem], scored: list[ProbedItem]) -> _ProbeData:
+        # Labels that only the scored items have become -1, which no probe predicts.
         numbers = {name: number for number, name in enumerate(names)}
         gold = [np.array([numbers.get(item.label, -1) for item in one], np.int64) for one in (training, scored)]
         probabilities: Floats = np.bincount(gold[0], minlength=len(names)) / len(gold[0])
@@ -217,6 +223,7 @@ class LayerProbes(Analysis):
             )
 
     def _codes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
+        # The last one is the random encoder.
         bits = [data.bits(layer, data.gold, strength) for layer in range(data.layers + 1)]
         control = [data.bits(layer, data.control, strength) for layer in range(data.layers)]
         counts = data.by_text(0, np.ones(len(data.gold[0])))
@@ -237,7 +244,7 @@ class LayerProbes(Analysis):
             )
 
     def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
-        """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
+        """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         states, gold = (data.states[0][:-1, :MIXED], data.states[1][:-1]), (data.gold[0][:MIXED], data.gold[1])
         right, shares = cumulative(states, gold, len(data.names), strength)
         even = (data.layers - 1) / 2
@@ -307,7 +314,7 @@ def _curve(name: str, values: Sequence[float], color: int) -> Series:
 
 
 def _coded(coded: Sequence[Figure], figures: Sequence[Figure], name: str) -> str:
-    """Return in words which layer has the shortest code, and where a mix of layers looks."""
+    """Describe which layer has the shortest code, and where the mix of layers has its centre."""
     best = min(coded, key=lambda one: one.value)
     [centre] = named(figures, f"{name}_centre")
     said = (
@@ -321,9 +328,9 @@ def _coded(coded: Sequence[Figure], figures: Sequence[Figure], name: str) -> str
 
 
 def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clue: bool) -> float:
-    """Return how often a clue's most frequent label in training is right; of an unknown clue the most frequent of all.
+    """Return the accuracy of each clue's most frequent training label; an unknown clue gets the most frequent of all.
 
-    Without clues it is the most frequent of all everywhere.
+    With by_clue = False the guess is the most frequent label of all.
     """
     training, scored = items
     by: dict[str, Counter[str]] = {}

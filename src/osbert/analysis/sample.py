@@ -1,4 +1,4 @@
-"""What of the data an analysis reads: a random sample of texts and trees, laid out as the model reads them."""
+"""The data of an analysis: a random sample of texts and trees, laid out as the model reads them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from osbert.text.normalize import is_punctuation
 
 Item = TypeVar("Item")
 UNUSUAL = 0.02
-"""The part of all pieces, or texts, from which on what is wrong with them is said."""
+"""Fraction of the pieces, or of the texts, above which a note reports that they are unknown or repeated."""
 CHARACTERS = 16
-"""Characters of a text that are cut for each token that is read of it; few texts have so long pieces."""
+"""Characters of a text that are tokenized for each token of the model; few pieces are that long on average."""
 
 
 class Sample(Protocol):
-    """What was sampled of one form of the data; its length is the number of its items."""
+    """A sample of one form of data; its length is the number of its items."""
 
     def __len__(self) -> int:
         """Return how many items there are."""
 
     @property
     def read(self) -> int:
-        """Return how many items there were to sample from."""
+        """Return the number of items that it was sampled from."""
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens the model reads of it, for progress."""
+        """Return the number of tokens that the model reads, for progress."""
 
     @property
     def sha256(self) -> str:
@@ -48,12 +48,12 @@ class Sample(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return what was read and what was left out, in words."""
+        """Return notes on what was read and what was left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemSample(Generic[Item]):
-    """Items that an analysis lays out by itself; `tokens`: how many the model will read of them, about."""
+    """Items that an analysis lays out by itself. `tokens`: estimated number of tokens that the model will read."""
 
     items: Sequence[Item]
     read: int = 0
@@ -72,9 +72,10 @@ class ItemSample(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class TextSample:
-    """Texts that were sampled and laid out; of trees and of labelled words also where the words are.
+    """Sampled texts as sequences; for trees and labelled words also the tokens of each word.
 
-    `read`: how many there were to sample from. `short`: those too short to be read; `cut`: those not read whole.
+    `read`: the number of texts that it was sampled from. `short`: texts that were too short to be read. `cut`: texts of
+    which only a part is read.
     """
 
     examples: Sequence[Example]
@@ -91,7 +92,7 @@ class TextSample:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens there are."""
+        """Return the number of tokens, special pieces included."""
         return sum(map(len, self.examples))
 
     @property
@@ -99,6 +100,7 @@ class TextSample:
         """Return a hash of all that is read of the sample."""
         digest = hashlib.sha256()
         for example in self.examples:
+            # Little-endian 64 bit, so that the hash is the same on every machine; | separates texts.
             digest.update(np.asarray(example.ids, "<i8").tobytes() + b"|")
         for tree in self.trees:
             digest.update(f"{tree.part} {tree.tree.heads} {tree.tree.relations}".encode())
@@ -108,7 +110,7 @@ class TextSample:
 
 
 def oddities(sample: TextSample, unknown: int) -> list[str]:
-    """Return in words what makes figures of a sample doubtful: many unknown pieces, and texts that are there twice."""
+    """Describe what makes figures of a sample doubtful: many unknown pieces, or repeated texts."""
     found = []
     count = sum(int((one.ids[~one.special] == unknown).sum()) for one in sample.examples)
     pieces = sum(int((~one.special).sum()) for one in sample.examples)
@@ -121,7 +123,7 @@ def oddities(sample: TextSample, unknown: int) -> list[str]:
 
 
 def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:
-    """Return at most `count` items, sampled and in their order, and how many there were (Vitter's algorithm R).
+    """Return at most `count` items, sampled and in their order, and the number of all (Vitter's algorithm R).
 
     >>> draw("abc", 5, np.random.default_rng(0))
     (['a', 'b', 'c'], 3)
@@ -131,6 +133,7 @@ def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[l
     for number, item in enumerate(items):
         if len(kept) < count:
             kept.append((number, item))
+        # Item `number` (from 0) is kept with probability count / (number + 1).
         elif (place := int(rng.integers(number + 1))) < count:
             kept[place] = (number, item)
     return [item for _, item in sorted(kept, key=lambda one: one[0])], number + 1
@@ -139,7 +142,7 @@ def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[l
 def text_sample(
     texts: Iterable[str], packer: Packer, *, count: int, shortest: int, rng: np.random.Generator
 ) -> TextSample:
-    """Return at most `count` of some texts, each as one sequence; of a text that does not fit a random part is read.
+    """Return at most `count` of some texts, each as one sequence; if a text does not fit, a random part of it.
 
     Texts of fewer than `shortest` tokens, special pieces included, are left out and counted.
     """
@@ -158,9 +161,9 @@ def text_sample(
 
 
 def random_part(text: str, most: int, rng: np.random.Generator) -> str:
-    """Return a part of a text of so many characters at most, the whole text if it fits.
+    """Return a random part of a text of at most `most` characters, the whole text if it fits.
 
-    It begins and ends with a whole word if a space is near; in Chinese there is none.
+    It begins and ends at a space if one is near; Chinese text has none.
     """
     if len(text) <= most:
         return text
@@ -173,9 +176,10 @@ def random_part(text: str, most: int, rng: np.random.Generator) -> str:
 
 
 def _fitting(run: PieceRun, room: int, rng: np.random.Generator) -> PieceRun:
-    """Return a random part of so many pieces, which begins with a word where one begins early enough."""
+    """Return a random part of `room` pieces that begins with a word, if one begins early enough."""
     if (over := len(run.ids) - room) <= 0:
         return run
+    # Only starts that leave `room` pieces behind them.
     starts = np.flatnonzero(run.words[: over + 1])
     start = int(rng.choice(starts)) if len(starts) else 0
     return PieceRun(run.ids[start : start + room], run.words[start : start + room])
@@ -184,9 +188,9 @@ def _fitting(run: PieceRun, room: int, rng: np.random.Generator) -> PieceRun:
 def place_tree(
     tree: Tree, packer: Packer, problems: Problems, part: Literal["select", "score"]
 ) -> tuple[Example, PlacedTree] | None:
-    """Return a tree as one sequence, each word cut by itself, with the tokens of its words.
+    """Return a tree as one sequence, each word tokenized by itself, with the tokens of its words.
 
-    None, and a line in `problems`, where the tokenizer leaves nothing of a word, and where the tree does not fit.
+    None, and a line in `problems`, if the tokenizer has no piece for a word or if the tree does not fit.
     """
     found = place_words(tree.words, tree.place, packer, problems)
     return found and (found[0], PlacedTree(tree=tree, tokens=found[1], part=part))
@@ -195,14 +199,16 @@ def place_tree(
 def place_words(
     words: Sequence[str], place: str, packer: Packer, problems: Problems
 ) -> tuple[Example, NDArray[np.float32]] | None:
-    """Return the words of a sentence as one sequence of T tokens, each cut by itself, with the tokens of each (W, T).
+    """Return the words of a sentence as one sequence of T tokens, each tokenized by itself, and its tokens (W, T).
 
-    None, and a line in `problems` that begins with `place`, where the tokenizer leaves nothing of a word, and where the
-    sentence does not fit.
+    None, and a line in `problems` that begins with `place`, if the tokenizer has no piece for a word or if the sentence
+    does not fit.
     """
+    # The words are joined by spaces; each range leaves out the space.
     ends = list(accumulate(len(word) + 1 for word in words))
     ranges = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
     encoded = packer.tokenizer.encode_words(" ".join(words), ranges)
+    # encode_words returns the ids of each word as bytes.
     counts = np.array([len(one) for one in encoded]) // packer.tokenizer.id_type.itemsize
     if not counts.all():
         word = int(np.flatnonzero(counts == 0)[0])
@@ -219,18 +225,19 @@ def place_words(
     starts: Booleans = np.diff(numbers, prepend=-1) > 0
     example = packer.single(*PieceRun(ids, starts))
     tokens = np.zeros((len(counts), len(example)), np.float32)
+    # Pieces follow the special pieces at the beginning, hence the offset.
     tokens[numbers, np.arange(len(ids)) + len(packer.form.before)] = 1
     return example, tokens
 
 
 def punctuation(tokenizer: AnyTokenizer) -> Booleans:
-    """Return which pieces (V,) are punctuation alone, as BERT has it: ASCII signs and Unicode's categories P."""
+    """Return which pieces (V,) are punctuation as in BERT: ASCII signs and the Unicode categories P."""
     signs = [tokenizer.decode([index]).strip() for index in range(len(tokenizer.vocabulary))]
     return np.array([bool(sign) and all(is_punctuation(ord(one)) for one in sign) for sign in signs])
 
 
 def marks(example: Example, form: Form, signs: Booleans) -> TokenMarks:
-    """Return what the tokens of a sequence are; `signs` (V,): the pieces that are punctuation."""
+    """Return the kinds of the tokens of a sequence. `signs` (V,): which pieces are punctuation."""
     before = np.arange(len(example)) < len(form.before)
     return TokenMarks(
         first=example.special & before,

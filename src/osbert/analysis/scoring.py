@@ -1,4 +1,4 @@
-"""How likely a text is by a language model: the settings, and what is found of each text. No torch."""
+"""The likelihood of a text by a language model: settings and results. No torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Masking = Literal["piece", "word"]
-"""What is hidden while a piece is scored: the piece alone, or the rest of its word as well."""
+"""What is masked while a piece is scored: the piece alone, or also the rest of its word."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """How texts are scored."""
+    """Settings of the scoring of texts."""
 
     masking: Masking = "piece"
     """piece: each piece is masked by itself (Salazar et al. 2020); word: the pieces behind it in its word as well
@@ -25,9 +25,9 @@ class ScoringOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PieceLikelihood:
-    """A piece of a text from `start` to `end`, in characters, with its log-probability in nats.
+    """A piece of a text, characters `start` to `end`, with its log-probability in nats.
 
-    That is None for the first piece of a left-to-right model that reads nothing before it.
+    That is None for the first piece if a left-to-right model reads nothing before it.
     """
 
     piece: str
@@ -38,10 +38,11 @@ class PieceLikelihood:
 
 @dataclass(frozen=True, kw_only=True)
 class TextLikelihood:
-    """How likely a text is: the sum of its pieces' log-probabilities in nats, and over how much it is the sum.
+    """The log-likelihood of a text in nats, the sum over its pieces, with the numbers to normalise it by.
 
-    Of a masked language model that sum is the pseudo-log-likelihood: each piece is predicted from all others, and the
-    sum is of no distribution over texts. `unknown`: pieces that the vocabulary lacks, of which it says nothing.
+    For a masked language model it is the pseudo-log-likelihood: each piece is predicted from all others, and the sums
+    do not define a distribution over texts. `unknown`: the number of pieces outside the vocabulary, whose scores mean
+    nothing.
     """
 
     text: str
@@ -54,19 +55,19 @@ class TextLikelihood:
     def of(
         cls, text: str, pieces: Sequence[PieceLikelihood], *, starts: Sequence[bool], unknown: int
     ) -> TextLikelihood:
-        """Return the sum of some pieces. `starts`: whether a word starts with each; `unknown`: how many are unknown."""
+        """Sum up pieces. `starts`: whether each begins a word. `unknown`: the number of unknown pieces."""
         scored = [one.log_probability for one in pieces if one.log_probability is not None]
         words = sum(start for start, one in zip(starts, pieces, strict=True) if one.log_probability is not None)
         return cls(text=text, log_likelihood=math.fsum(scored), pieces=pieces, words=words, unknown=unknown)
 
     @property
     def tokens(self) -> int:
-        """Return how many pieces have a log-probability."""
+        """Return the number of pieces with a log-probability."""
         return sum(one.log_probability is not None for one in self.pieces)
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity per piece, NaN where none has a log-probability."""
+        """Return the perplexity per piece; NaN if no piece has a log-probability."""
         return perplexity(self.log_likelihood, self.tokens)
 
     @property
@@ -75,7 +76,7 @@ class TextLikelihood:
         return perplexity(self.log_likelihood, self.words)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as a JSON object."""
         return {
             "text": self.text,
             "log_likelihood": self.log_likelihood,
@@ -101,7 +102,7 @@ class TextLikelihood:
 
 
 def perplexity(log_likelihood: float, count: int) -> float:
-    """Return the perplexity of so many pieces or words; infinite where it is too large for a float, NaN for none.
+    """Return exp(-log_likelihood / count); infinite if too large for a float, NaN if count is 0.
 
     >>> round(perplexity(-4.605170185988092, 2), 6)
     10.0
@@ -109,13 +110,14 @@ def perplexity(log_likelihood: float, count: int) -> float:
     if not count:
         return math.nan
     exponent = -log_likelihood / count
+    # math.exp raises OverflowError above about 709.
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def hidden_pieces(words: NDArray[np.bool_], place: int, masking: Masking) -> slice:
-    """Return which of the pieces of a text are masked while the one at `place` is scored.
+    """Return the slice of pieces to mask while the piece at index `place` is scored.
 
-    `words` (n,): where words start.
+    `words` (n,): whether a word starts at each piece.
 
     >>> starts = np.array([True, True, False, False, True])
     >>> hidden_pieces(starts, 2, "piece"), hidden_pieces(starts, 2, "word")
@@ -123,5 +125,6 @@ def hidden_pieces(words: NDArray[np.bool_], place: int, masking: Masking) -> sli
     """
     if masking == "piece":
         return slice(place, place + 1)
+    # The word ends where the next one starts, or with the text.
     following = np.flatnonzero(words[place + 1 :])
     return slice(place, place + 1 + int(following[0]) if len(following) else len(words))

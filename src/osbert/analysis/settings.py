@@ -1,4 +1,4 @@
-"""How the words of a prediction are weighed: the settings of attributions. No torch."""
+"""Settings of attributions: the weights of the words of a prediction. No torch."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Literal
 from osbert.errors import UserError
 
 Baseline = Literal["auto", "mask", "pad", "zero"]
-"""The vector that stands for a missing word: [MASK]'s, [PAD]'s or zeros; auto is the first of them that there is."""
+"""The vector of a missing word: that of [MASK] or [PAD], or zeros; auto: the first of them that exists."""
 Method = Literal["gradients", "occlusion"]
 MOST = 1024
-"""Most points: finding where they lie takes the cube of their number."""
+"""Most points: the computation of the nodes takes time cubic in their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttributionOptions:
-    """How words are weighed."""
+    """Settings of attributions."""
 
     method: Method = "gradients"
     """gradients: integrated gradients (Sundararajan et al. 2017); occlusion: the drop of the score without the word."""
     baseline: Baseline = "auto"
-    """What stands for a missing word: mask, pad or zero, the vector; auto is mask where the tokenizer has one."""
+    """Vector of a missing word: mask, pad or zero; auto: mask if the tokenizer has one."""
     points: int = 32
-    """Points at which gradients are taken, by Gauss and Legendre's rule."""
+    """Points at which gradients are computed (Gauss-Legendre quadrature)."""
     tolerance: float = 0.02
-    """Completeness error above which the points are doubled, up to 256; a large one keeps them as they are."""
+    """Completeness error above which the points are doubled, up to 256. A large value keeps them as they are."""
     check: bool = True
-    """Compute occlusion beside gradients, to report how far both agree."""
+    """Also compute occlusion, to report how well it agrees with the gradients."""
     check_words: int = 24
-    """Words of a text that are occluded for the check, evenly spaced in the order of their weights; 0: all words."""
+    """Words of a text that are occluded for the check, evenly spaced by rank of weight; 0: all words."""
 
     def require_possible(self) -> None:
-        """Raise UserError at a number of points or words that there cannot be, and at a tolerance below 0."""
+        """Raise UserError if points, tolerance or check_words is out of range."""
         if not 1 <= self.points <= MOST:
             raise UserError(f"points must be between 1 and {MOST}, not {self.points}.", code="invalid-value")
         if not self.tolerance >= 0:

@@ -1,4 +1,4 @@
-"""Texts that several models read, each by its own tokenizer, and of each text one word that all of them read whole."""
+"""Texts for several models with their own tokenizers, and one word of each text that all models read whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from osbert.data.pack import Packer, PieceRun
 class SharedSample:
     """The same texts laid out for each of several models: `samples`, in the order of the models.
 
-    `words`: for each model and each text the tokens of the word that was drawn of that text.
+    `words`: for each model and text, the indices of the tokens of the sampled word.
     """
 
     samples: Sequence[TextSample]
@@ -29,10 +29,10 @@ class SharedSample:
 def shared_sample(
     texts: Iterable[str], packers: Sequence[Packer], *, count: int, shortest: int, rng: np.random.Generator
 ) -> SharedSample:
-    """Return at most `count` of some texts as each model reads them; of a text that does not fit a random part is read.
+    """Return at most `count` of some texts as each model reads them; if a text does not fit, a random part.
 
-    A text is left out and counted as short if it has fewer than `shortest` tokens, special pieces included, for one of
-    the models, and if there is no word that all of them read.
+    A text is left out, and counted as short, if it has fewer than `shortest` tokens for one of the models, special
+    pieces included, or if no word is read whole by all of them.
     """
     drawn, read = draw(texts, count, rng)
     examples: list[list[Example]] = [[] for _ in packers]
@@ -41,6 +41,7 @@ def shared_sample(
     for text in drawn:
         part = _fitting_part(text, packers[0], rng)
         found = [word_tokens(part, packer) for packer in packers]
+        # Words are identified by their characters, so they agree between tokenizers.
         shared = sorted(set.intersection(*({*tokens} for _, tokens in found)))
         if not shared or min(len(example) for example, _ in found) < shortest:
             continue
@@ -57,15 +58,16 @@ def shared_sample(
 
 
 def word_tokens(text: str, packer: Packer) -> tuple[Example, dict[tuple[int, int], Integers]]:
-    """Return a text as one sequence, cut at its end if it does not fit, and the tokens of each word that is read whole.
+    """Return a text as one sequence, cut at its end if too long, and the tokens of each word that is read whole.
 
-    Words are named by where they start and end in the text.
+    The key of a word is (start, end) in the text.
     """
     pieces = packer.tokenizer.encode_with_offsets(text)
     example = packer.single(*PieceRun.of(pieces.ids, packer.tokenizer))
     bounds, word_of = words_of_pieces(text, pieces.starts, pieces.ends)
     room = len(pieces) - example.truncated
     begin = len(packer.form.before)
+    # Words with a piece beyond the cut are not read whole.
     partly = {*word_of[room:].tolist()}
     tokens: dict[tuple[int, int], Integers] = {
         bounds[word]: np.flatnonzero(word_of[:room] == word) + begin
@@ -76,12 +78,12 @@ def word_tokens(text: str, packer: Packer) -> tuple[Example, dict[tuple[int, int
 
 
 def word_states(states: Sequence[Tensor], tokens: Integers) -> Floats:
-    """Return the state (L + 1, D) of a word in each layer, the mean of its pieces; `states` (T, D) of each layer."""
+    """Return the state (L + 1, D) of a word in each layer, the mean of its pieces. `states`: (T, D) each."""
     return np.array([state[tokens].float().mean(dim=0).cpu().numpy() for state in states])
 
 
 def _fitting_part(text: str, packer: Packer, rng: np.random.Generator) -> str:
-    """Return a part of a text from a random word on, such that it fills one sequence if it can."""
+    """Return a part of a text from a random word on; it fills one sequence if the text is long enough."""
     part = random_part(text, packer.length * CHARACTERS, rng)
     pieces = packer.tokenizer.encode_with_offsets(part)
     if (over := len(pieces) - packer.room(1)) <= 0:

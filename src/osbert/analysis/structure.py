@@ -1,9 +1,9 @@
-"""The structural probe: a linear map after which squared distances of words are their distances in the tree.
+"""The structural probe: a linear map under which squared distances of words approximate distances in the tree.
 
 Hewitt and Manning 2019, section 3: the loss is the mean of |d_tree(i, j) - |B (h_i - h_j)|^2| over the pairs of a
-sentence. Trees are read back from such distances as minimum spanning trees. A probe may look at a mix of layers, whose
-shares are trained with it (Tenney et al. 2019, section 3), and it makes a code of the distances: of a Laplace
-distribution that is a mean absolute difference plus a constant.
+sentence. Trees are recovered from the distances as minimum spanning trees. A probe can read a mix of layers, whose
+weights are trained with it (Tenney et al. 2019, section 3). Its codelength codes each distance by a Laplace
+distribution: up to a constant it is a mean absolute error.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from osbert.analysis.figures import Floats
 from osbert.analysis.probe import States, control_labels, portion_ends
 
 RANK = 64
-"""Rows of the map: above so many the paper's scores grow no more (figure 4 there)."""
+"""Rank of the map: the paper's scores no longer grow above it (figure 4 there)."""
 EPOCHS, BATCH = 40, 20
 RATE, PATIENCE = 1e-2, 4
-"""The learning rate of Adam, which falls to a tenth wherever the held sentences do not gain, and how often it may."""
+"""Adam's learning rate, divided by 10 when the held-out loss does not fall; training ends at the fourth time."""
 MIX_RATE = 10
-"""How many times as large the learning rate of the mix is."""
+"""Factor of the learning rate of the mix."""
 FEWEST = 20
-"""Fewest trees of the first portion of the code, on which the first probe is trained."""
+"""Fewest trees in the first portion of the code, which the first probe is trained on."""
 
 Squares = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class MeasuredTree:
-    """The states of a tree's words (W, D), or (M, W, D) in M layers, and how far each two lie apart (W, W), in arcs."""
+    """The states of a tree's words, (W, D) or (M, W, D) in M layers, and the distances (W, W) in arcs."""
 
     states: States
     distances: Squares
 
 
 def tree_distances(heads: Sequence[int]) -> Squares:
-    """Return how many arcs lie between each two words of a tree (W, W); infinity where there is no way.
+    """Return the number of arcs between each two words of a tree (W, W); infinity if not connected.
 
     >>> tree_distances([1, -1, 1, 2]).tolist()[0]
     [0.0, 1.0, 2.0, 3.0]
@@ -58,16 +58,18 @@ def tree_distances(heads: Sequence[int]) -> Squares:
     found = np.full((len(heads), len(heads)), np.inf, np.float32)
     for one, mine in enumerate(above):
         for other, theirs in enumerate(above[: one + 1]):
+            # The path goes through the lowest common ancestor, which minimises the sum of both ways up.
             ways = [mine[word] + theirs[word] for word in mine.keys() & theirs.keys()]
             found[one, other] = found[other, one] = min(ways, default=np.inf)
     return found
 
 
 def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> list[int]:
-    """Return the heads of a tree that depends on the words' types alone, -1 for the root.
+    """Return the heads of a control tree that depends on word types alone, -1 for the root.
 
-    The first word that counts is the root, and the last one depends on it. A word's type says to which of the two it
-    belongs: the control task for arcs of Hewitt and Liang 2019, section 2, without words that are their own heads.
+    The first counted word is the root and the last one depends on it. A random label of its type attaches every other
+    word to one of the two: the control task of Hewitt and Liang 2019, section 2, without words that are their own
+    heads.
 
     >>> heads = control_heads(["a", "b", "a", "c", "."], [True, True, True, True, False], seed=0)
     >>> heads[0], heads[3], heads[2] in (0, 3)
@@ -83,16 +85,18 @@ def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> l
 
 
 class StructuralProbe:
-    """The map B (D, R) over states, each layer's divided by its own deviation, so that all layers have one scale."""
+    """The map B (D, R) on states. Each layer is divided by its own deviation, so that all have one scale."""
 
     def __init__(self, trees: Sequence[MeasuredTree], *, seed: int) -> None:
-        """Train on trees; every fifth is held to say when the learning rate falls. The best of all epochs is kept."""
+        """Train on trees and keep the best epoch. Every fifth tree is held out for the learning rate."""
+        # One scale for each of the M layers: the root of the mean variance of its features.
         variances = np.mean([_layered(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
         self.scale = torch.from_numpy(np.sqrt(variances)).view(-1, 1, 1)
         self.mix = torch.zeros(len(self.scale), requires_grad=True)
         generator = torch.Generator().manual_seed(seed)
         shape = trees[0].states.shape[-1], RANK
         self.map = ((torch.rand(shape, generator=generator) - 0.5) / 10).requires_grad_()
+        # The same trees that tree_codelength takes the spread from.
         held = self._batches(trees[4::5])
         training = self._batches([tree for number, tree in enumerate(trees) if number % 5 != 4])
         rate, best, kept = RATE, float("inf"), self._copies()
@@ -111,18 +115,19 @@ class StructuralProbe:
             failures += 1
             if failures == PATIENCE:
                 break
+            # A new optimiser: the moments of Adam start again with the lower rate.
             rate /= 10
             optimizer = self._optimizer(rate)
         self.map, self.mix = kept
 
     @property
     def shares(self) -> Floats:
-        """Return the share (M,) of each layer in the mix; they sum to 1."""
+        """Return the weight (M,) of each layer in the mix; they sum to 1."""
         found: Floats = self.mix.detach().double().softmax(-1).numpy()
         return found
 
     def distances(self, states: States) -> Squares:
-        """Return the squared distance (W, W) of each two of a sentence's words (W, D), or (M, W, D)."""
+        """Return the squared distances (W, W) of the words of a sentence with states (W, D) or (M, W, D)."""
         with torch.no_grad():
             found: Squares = self._squares(torch.from_numpy(_layered(states))[None])[0].numpy()
         return found
@@ -138,15 +143,17 @@ class StructuralProbe:
         mixed = torch.einsum("m,bmwd->bwd", self.mix.softmax(-1), states / self.scale)
         mapped = mixed @ self.map  # (B, W, R)
         sizes = mapped.square().sum(-1)
+        # |a - b|^2 = |a|^2 + |b|^2 - 2ab, without a tensor (B, W, W, R); rounding may make it slightly negative.
         return (sizes[:, :, None] + sizes[:, None] - 2 * mapped @ mapped.transpose(1, 2)).clamp_min(0)
 
     def _loss(self, states: Tensor, distances: Tensor, there: Tensor) -> Tensor:
         apart = (self._squares(states) - distances).abs() * there
+        # The mean over the pairs of a sentence, then over sentences: long sentences count no more.
         return (apart.sum((1, 2)) / there.sum((1, 2))).mean()
 
     @staticmethod
     def _batches(trees: Sequence[MeasuredTree]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Return states (B, M, W, D), distances (B, W, W) and where both words are there, sentences of like length."""
+        """Return padded states (B, M, W, D), distances (B, W, W) and a mask (B, W, W), by similar length."""
         ordered = sorted(trees, key=lambda tree: len(tree.distances))
         found = []
         for first in range(0, len(ordered), BATCH):
@@ -164,14 +171,14 @@ class StructuralProbe:
 
 
 def _layered(states: States) -> Squares:
-    """Return states (M, W, D) of those of one layer (W, D) or of many."""
+    """Return states (M, W, D) from those of one layer (W, D) or of several, as float32."""
     return np.asarray(states, np.float32).reshape(-1, *states.shape[-2:])
 
 
 def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
-    """Return the bits of the distance of each two words (W (W - 1) / 2,), given a probe's squared distances (W, W).
+    """Return the bits of the distance of each pair (W (W - 1) / 2,), given a probe's squared distances (W, W).
 
-    Each distance from 1 to W - 1 has a probability in proportion to exp(-|it - the squared distance| / spread).
+    A distance from 1 to W - 1 has a probability proportional to exp(-|distance - squared distance| / spread).
 
     >>> line = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
     >>> distance_bits(line, line, 1e9).round(3).tolist(), distance_bits(line, line, 0.1).round(3).tolist()
@@ -181,19 +188,21 @@ def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
     values = np.arange(1, len(distances))
     costs = np.abs(values - found[pairs].astype(np.float64)[:, None]) / spread  # (pairs, W - 1)
     own = np.abs(distances[pairs] - found[pairs].astype(np.float64)) / spread
+    # log-sum-exp with the smallest cost taken out, which keeps exp from underflowing.
     least = costs.min(-1, initial=np.inf)
     bits: Floats = (own - least + np.log(np.exp(least[:, None] - costs).sum(-1))) / np.log(2)
     return bits
 
 
 def tree_codelength(trees: Sequence[MeasuredTree], *, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Return of each tree (T,) the bits of its distances in the online code and in a uniform one, and their number.
+    """Return for each tree (T,) the bits of its distances in the online and in a uniform code, and their number.
 
-    Voita and Titov 2020, section 2.2: each portion of the trees is coded by a probe of those before it, the first one
-    uniformly. The spread of the code is the mean error of the probe on the trees that it held out.
+    Voita and Titov 2020, section 2.2: each portion of the trees is coded by a probe of the trees before it, the first
+    one uniformly. The spread of the code is the mean error of the probe on its held-out trees.
     """
     even = [len(tree.distances) * (len(tree.distances) - 1) / 2 * np.log2(len(tree.distances) - 1) for tree in trees]
     ends = [end for end in portion_ends(len(trees)) if end >= min(FEWEST, len(trees))]
+    # A uniform code over 1 to W - 1 takes log2(W - 1) bits for each of the W (W - 1) / 2 distances.
     bits = even[: ends[0]]
     for begin, end in pairwise(ends):
         probe = StructuralProbe(trees[:begin], seed=seed)
@@ -210,7 +219,7 @@ def _above(tree: MeasuredTree) -> tuple[NDArray[np.intp], ...]:
 
 
 def spanning_tree(distances: Squares) -> set[tuple[int, int]]:
-    """Return the arcs (low, high) of the minimum spanning tree of so many words (W, W), by Prim's algorithm.
+    """Return the arcs (low, high) of the minimum spanning tree of distances (W, W), by Prim's algorithm.
 
     >>> sorted(spanning_tree(np.array([[0, 1, 4], [1, 0, 2], [4, 2, 0]])))
     [(0, 1), (1, 2)]
@@ -224,6 +233,7 @@ def spanning_tree(distances: Squares) -> set[tuple[int, int]]:
         inside[word] = True
         closer = distances[word] < near
         near[closer], nearest[closer] = distances[word][closer], word
+        # The word outside the tree that is nearest to it; `nearest` is its neighbour inside.
         word = int(np.where(inside, np.inf, near).argmin())
         other = int(nearest[word])
         found.add((min(word, other), max(word, other)))
@@ -231,7 +241,7 @@ def spanning_tree(distances: Squares) -> set[tuple[int, int]]:
 
 
 def right_arcs(distances: Squares, heads: Sequence[int], counted: Sequence[bool]) -> tuple[int, int]:
-    """Return how many arcs between words that are counted the spanning tree of these has, and how many there are."""
+    """Return the number of correct arcs of the spanning tree of counted words, and the number of gold arcs."""
     words = np.flatnonzero(counted)
     if len(words) < 2:
         return 0, 0
@@ -242,12 +252,13 @@ def right_arcs(distances: Squares, heads: Sequence[int], counted: Sequence[bool]
 
 
 def rank_correlation(one: Squares, other: Squares) -> float:
-    """Return Spearman's correlation of the distances from each word, a mean over the words; NaN where none differ.
+    """Return the mean over words of Spearman's correlation of the distances from that word; NaN if undefined.
 
-    A word's distance from itself counts, as in the authors' code.
+    The distance of a word from itself is included, as in the authors' code.
     """
     from scipy.stats import rankdata
 
+    # Ranks from 1 to W have the mean (W + 1) / 2.
     centred = [rankdata(distances, axis=-1) - (distances.shape[-1] + 1) / 2 for distances in (one, other)]
     sizes = np.sqrt(np.square(centred[0]).sum(-1) * np.square(centred[1]).sum(-1))
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""Words by their weights: texts whose words are coloured, and tables of the words that drive each label."""
+"""Sections on word weights: texts with coloured words, and tables of the strongest words of each label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
 
 SHADES = 4
-"""How many strengths of the two colours there are."""
+"""Number of shades of each of the two colours."""
 STYLE = ".weighed { white-space: pre-wrap; unicode-bidi: isolate; line-height: 1.8; }\n" + "".join(
     f".weighed .{name}{shade} {{ background: color-mix(in srgb, var({colour}) {15 * shade}%, transparent); {extra} }}\n"
     for name, colour, extra in (("for", "--c0", ""), ("against", "--c1", "text-decoration: underline dotted;"))
@@ -36,10 +36,11 @@ CAUTION = (
 
 
 def weighed_text(explanation: Explanation, text: str, number: int = 0) -> str:
-    """Return text number `number` of an explanation, its words coloured by their weights, with these as titles."""
+    """Return text number `number` of an explanation as HTML; words are coloured by weight, with it as a tooltip."""
     most = max((abs(word.weight) for word in explanation.words), default=0.0) or 1.0
     parts, end = [], 0
     for word in (one for one in explanation.words if one.text == number):
+        # Shades are relative to the strongest word of the explanation; shade 0 is not coloured.
         shade = round(SHADES * abs(word.weight) / most)
         name = f"{'for' if word.weight > 0 else 'against'}{shade}"
         shown = escape(text[word.start : word.end])
@@ -50,7 +51,7 @@ def weighed_text(explanation: Explanation, text: str, number: int = 0) -> str:
 
 
 def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequence[str], int]]) -> Iterator[Section]:
-    """Yield how far weights can be trusted, the words of each label, and examples (explanation, texts, line)."""
+    """Yield the section on trust, and for each label its strongest words and examples (explanation, texts, line)."""
     yield Section(heading="Trust", parts=[paragraph(SAID), table(trust(totals)), paragraph(CAUTION)])
     head = ("word", "explanations", "mean weight", "95% interval", "line", "example")
     for label, count in totals.counts.items():
@@ -68,7 +69,7 @@ def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequ
 
 
 def trust(totals: WordTotals) -> list[tuple[str, str]]:
-    """Return the completeness error and the agreement of gradients with occlusion, in words."""
+    """Return rows of a table: number of explanations, completeness error, agreement with occlusion."""
     rows = [("explanations", f"{sum(totals.counts.values()):,}")]
     if totals.errors:
         small = sum(error <= 0.02 for error in totals.errors) / len(totals.errors)

@@ -1,4 +1,4 @@
-"""The words that drive each label: the weights of a word over many explanations, with intervals and an example."""
+"""The strongest words of each label: mean weights over many explanations, with intervals and an example."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
 
 LEAST = 3
-"""Explanations that a word must be in to be listed."""
+"""Fewest explanations with a word for it to be listed."""
 AROUND = 40
-"""Characters of the example before and behind the word."""
+"""Characters of context in the example, on each side of the word."""
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
-"""Student's t for 95% intervals with 1, 2, ... degrees of freedom; 1.96 beyond."""
+"""Student's t for 95% intervals with 1, 2, ... degrees of freedom; beyond the last one 1.96 is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordTotal:
     """A word in the explanations of one label.
 
-    `count`: explanations with it. `mean`: of its weights, each the sum within one explanation; `low`, `high`: the 95%
-    interval of that mean. `line`, `example`: where its weight is largest, and the text around it there.
+    `count`: explanations that contain it. `mean`: mean of its weights, summed within each explanation. `low`, `high`:
+    the 95% interval of that mean. `line`, `example`: the line of its largest weight, and the text around it.
     """
 
     word: str
@@ -46,6 +46,7 @@ class _Sums:
 
     def over(self, word: str) -> WordTotal:
         mean = self.total / self.count
+        # The unbiased variance from running sums.
         spread = max(self.squares / self.count - mean * mean, 0.0) * self.count / max(self.count - 1, 1)
         t = T95[self.count - 2] if self.count - 2 < len(T95) else 1.96
         half = t * math.sqrt(spread / self.count)
@@ -62,9 +63,9 @@ class _Sums:
 
 @dataclass
 class WordTotals:
-    """What many explanations say together. Capital and small letters of a word count as one.
+    """Totals of word weights over many explanations. Upper and lower case count as one word.
 
-    Memory is that of the different words, not of the texts. `counts`: explanations by label.
+    Memory grows with the number of different words, not of texts. `counts`: the number of explanations by label.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -73,11 +74,12 @@ class WordTotals:
     _sums: dict[str, dict[str, _Sums]] = field(default_factory=dict)
 
     def add(self, explanation: Explanation, texts: Sequence[str], line: int) -> None:
-        """Count the words of an explanation of texts, which stand in a line of a file."""
+        """Add the words of an explanation of the texts in a line of a file."""
         label = explanation.label
         self.counts[label] = self.counts.get(label, 0) + 1
         self.errors += [] if explanation.error is None else [explanation.error]
         self.agreements += [] if explanation.agreement is None else [explanation.agreement]
+        # A word that occurs several times in one explanation counts once, with the sum of its weights.
         weights: dict[str, float] = {}
         for word in explanation.words:
             weights[word.word.casefold()] = weights.get(word.word.casefold(), 0.0) + word.weight
@@ -94,9 +96,9 @@ class WordTotals:
                 own.largest, own.line, own.example = abs(weight), line, around
 
     def strongest(self, label: str, count: int = 15, *, against: bool = False) -> list[WordTotal]:
-        """Return the words that speak most for a label, or against it, those of the surest weight first.
+        """Return the strongest words for a label, or against it, ordered by the end of their interval nearer to 0.
 
-        That is the end of the interval that is nearer to 0. Words of which it is on the other side are left out.
+        Words whose interval contains 0 are left out.
         """
         totals = [own.over(word) for word, own in self._sums.get(label, {}).items() if own.count >= LEAST]
         if against:

@@ -1,7 +1,7 @@
-"""Which word of which text each token of a sequence is of.
+"""The word of each token of a sequence.
 
-A task lays a record out as ever, by a tokenizer that gives numbers in place of ids: so each token of a sequence says
-which piece it is, whatever was cut, windowed or repeated.
+A task encodes a record as usual, but with a tokenizer that returns numbers of pieces in place of ids. So each token of
+a sequence shows which piece it is, even after cutting, windowing or repetition.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class TextWord(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenWords:
-    """The words that a record's sequences hold, in their order; for each sequence the word of each token, -1 for none.
+    """The words in the sequences of a record, in text order; for each sequence the word of each token.
 
-    `tokens`: (n,) for each sequence, numbers into `words`.
+    `tokens`: (n,) for each sequence, indices into `words`, -1 for tokens of no word.
     """
 
     words: Sequence[TextWord]
@@ -46,12 +46,14 @@ def token_words(task: Task, record: Record, packer: Packer) -> TokenWords:
     texts = tuple(NumberedText.of(text, place) for place, text in enumerate(record.texts))
     counting = replace(packer, tokenizer=cast(AnyTokenizer, numbers))
     examples = task.encode(replace(record, texts=texts, label=None), counting)
+    # Special pieces keep their ids, which must not be looked up as numbers: 0 stands in for them.
     found = [np.where(one.special, -1, numbers.word_of(np.where(one.special, 0, one.ids))) for one in examples]
     return in_order(numbers.words, found)
 
 
 def in_order(words: Sequence[TextWord], tokens: Sequence[Integers]) -> TokenWords:
-    """Return those words that sequences hold, by text and position, with the numbers of the sequences' tokens."""
+    """Return the words that occur in the sequences, by text and position, and their indices for the tokens."""
+    # The appended -1 sorts first, so [1:] drops it, also if no special piece is there.
     held = np.unique(np.concatenate([*tokens, np.array([-1])]))[1:].tolist()
     order = sorted(held, key=lambda number: words[number])
     ranks = np.full(len(words) + 1, -1)
@@ -60,9 +62,9 @@ def in_order(words: Sequence[TextWord], tokens: Sequence[Integers]) -> TokenWord
 
 
 def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[Range], NDArray[np.integer]]:
-    """Return where the words of a text lie, and the word (n,) of each piece, which lies at `starts` to `ends` (n,).
+    """Return the ranges of the words of a text, and the word (n,) of each piece, given by `starts` and `ends` (n,).
 
-    Words end at spaces and punctuation, and each ideograph is one. Words that a piece reaches over are one.
+    Words end at spaces and punctuation, and each ideograph is one. Words that one piece overlaps are merged.
 
     >>> words_of_pieces("so good!!", np.array([0, 3, 5, 7]), np.array([2, 5, 7, 9]))
     ([(0, 2), (3, 7), (7, 9)], array([0, 1, 1, 2]))
@@ -70,6 +72,7 @@ def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[R
     found = np.array(ranges(text, "words") or [(0, len(text))])
     first = np.minimum(np.searchsorted(found[:, 1], starts, side="right"), len(found) - 1)
     last = np.maximum(np.searchsorted(found[:, 0], ends, side="left") - 1, first)
+    # A difference array: after cumsum, reach[w] > 0 if some piece spans word w - 1 and word w.
     reach = np.zeros(len(found) + 1, np.int64)
     np.add.at(reach, np.minimum(first + 1, len(found)), 1)
     np.add.at(reach, last + 1, -1)
@@ -79,29 +82,29 @@ def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[R
 
 
 class NumberedText(str):
-    """A text that knows which of a record's texts it is, though another may say the same."""
+    """A text with its index among the texts of a record; two texts may have the same characters."""
 
     number: int
 
     @classmethod
     def of(cls, text: str, number: int) -> NumberedText:
-        """Return a text with its number."""
+        """Return `text` with its index."""
         made = cls(text)
         made.number = number
         return made
 
 
 class PieceNumbers:
-    """Stands for a tokenizer: in place of its ids it gives each piece of a text a number of its own, from 1.
+    """A tokenizer that returns a number for each piece, unique and from 1, instead of its id.
 
-    Texts without a number, which are no texts of the record, are of no word.
+    Texts without an index, which are not texts of the record, have no words.
     """
 
     id_type = np.dtype("<u4")
     unknown = 0
 
     def __init__(self, tokenizer: AnyTokenizer) -> None:
-        """Cut texts as a tokenizer does."""
+        """Split texts as `tokenizer` does."""
         self.tokenizer = tokenizer
         self.words: list[TextWord] = []
         self._words = [-1]
@@ -109,16 +112,16 @@ class PieceNumbers:
         self._kept: dict[tuple[str, int], Encoding] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the tokenizer has."""
+        """Return any other attribute of the tokenizer."""
         return getattr(self.tokenizer, name)
 
     @property
     def continuation(self) -> NDArray[np.bool_]:
-        """Return of which numbers the pieces follow another within a word."""
+        """Return for each number whether its piece continues a word."""
         return np.array(self._continues)
 
     def word_of(self, numbers: Integers) -> NDArray[np.integer]:
-        """Return the word of the piece with each number, -1 for none."""
+        """Return the word of each number, -1 for none."""
         return np.array(self._words)[numbers]
 
     def encode(self, text: str) -> NDArray[np.int32]:
@@ -126,7 +129,7 @@ class PieceNumbers:
         return self.encode_with_offsets(text).ids
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Return the numbers of a text's pieces, and where these lie: the same ones whenever it is called."""
+        """Return the numbers of a text's pieces and their offsets; the same numbers at every call."""
         number = getattr(text, "number", -1)
         key = (str(text), number)
         if key not in self._kept:
@@ -136,18 +139,19 @@ class PieceNumbers:
         return self._kept[key]
 
     def encode_words(self, text: str, words: Iterable[Range]) -> list[bytes]:
-        """Return the numbers of the pieces of each word, as bytes; of one without pieces, of the one that it gets."""
+        """Return the numbers of the pieces of each word, as bytes; a word without pieces gets one number."""
         bounds = list(words)
         first = self._noted(getattr(text, "number", -1), bounds)
         found = []
         for place, part in enumerate(self.tokenizer.encode_words(text, bounds)):
+            # A word without pieces gets one number (of id 0), since a task gives it one piece.
             ids = np.frombuffer(part or bytes(self.tokenizer.id_type.itemsize), self.tokenizer.id_type)
             numbers = self._numbered(ids, first, np.full(len(ids), place))
             found.append(numbers.astype(self.id_type).tobytes())
         return found
 
     def _noted(self, number: int, bounds: Sequence[Range]) -> int:
-        """Note the words of a text, and return the number of the first, -1 for a text that is none of the record's."""
+        """Record the words of a text; return the index of the first, -1 for a text without an index."""
         first = len(self.words)
         if number < 0:
             return -1
@@ -155,7 +159,7 @@ class PieceNumbers:
         return first
 
     def _numbered(self, ids: Integers, first: int, words: Integers) -> NDArray[np.int32]:
-        """Return new numbers for pieces (n,), which are of so many words behind the `first`."""
+        """Return new numbers for pieces (n,) of the words with index `first` + `words` (n,)."""
         begin = len(self._words)
         self._words += (np.full(len(ids), -1) if first < 0 else first + words).tolist()
         self._continues += self.tokenizer.continuation[ids].tolist()

@@ -1,4 +1,4 @@
-"""Writes the arrays of a corpus, whole or not at all, with their sizes and hashes."""
+"""Writes the arrays of a corpus atomically, and returns their sizes and SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Written = dict[str, dict[str, Any]]
 
 
 class _Hashing:
-    """A file being written whose content is hashed on the way."""
+    """A file object that computes the hash and the size of what is written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -32,18 +32,19 @@ class _Hashing:
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> Written:
-    """Write a folder of .npy files, whole or not at all; one that is there already is replaced.
+    """Write a folder of .npy files atomically; an existing folder is replaced.
 
-    Returns each file's size and hash, as the manifest keeps them.
+    Returns the size and the hash of each file, for the manifest.
     """
     with whole_folder(folder) as aside:
         written = {f"{name}.npy": _write_array(aside / f"{name}.npy", array) for name, array in arrays.items()}
+        # The new folder is complete beside it and takes its name when the block ends.
         shutil.rmtree(folder, ignore_errors=True)
     return written
 
 
 def write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
-    """Write one .npy file, whole or not at all, and return its size and hash."""
+    """Write one .npy file atomically, and return its size and hash."""
     facts: dict[str, Any] = {}
     replace_file(path, lambda aside: facts.update(_write_array(aside, array)))
     return facts

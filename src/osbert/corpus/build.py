@@ -1,7 +1,7 @@
-"""Builds a corpus: reads, encodes on all cores, writes shards in order, settles duplicates, reports.
+"""Builds a corpus: reads and encodes on all cores, writes shards in order, removes duplicates, reports.
 
-What is finished stays: a build that was stopped at any moment goes on after its last finished shard, and ends in the
-same bytes whatever the number of workers and however often it was stopped.
+Finished shards are kept: a build that was stopped at any moment continues after the last one. The result has the same
+bytes for any number of workers and any number of interruptions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from osbert.text.words import check_words
 
 @dataclass(frozen=True, kw_only=True)
 class BuildProgress:
-    """How far a build is: bytes of the input files read so far and in all, and the pieces encoded in this run."""
+    """Progress of a build: bytes of input read and in total, and the pieces encoded in this run."""
 
     phase: Literal["encoding", "duplicates", "rewriting"]
     done: int
@@ -45,18 +45,18 @@ class BuildProgress:
     tokens: int = 0
 
     def __str__(self) -> str:
-        """Return it for people, so that `watch=print` is readable."""
+        """Return the phase and the percentage, for `watch=print`."""
         return f"{self.phase}: {self.done / max(1, self.total):.0%}"
 
 
 BLOCK = 1 << 20
-"""Pieces counted at a time."""
+"""Number of pieces counted at a time."""
 
 Watcher = Callable[[BuildProgress], None]
 
 
 class Build:
-    """A corpus being built into a folder. `prepare` checks everything that can be checked before the work."""
+    """A corpus being built into a folder. `prepare` checks everything that can be checked before the work begins."""
 
     def __init__(self, folder: Path, inputs: Sequence[Input], tokenizer: AnyTokenizer, settings: BuildSettings) -> None:
         """Use `prepare` instead."""
@@ -78,10 +78,10 @@ class Build:
     def prepare(
         cls, files: Sequence[Path | str], *, tokenizer: AnyTokenizer, folder: Path, settings: BuildSettings
     ) -> Build:
-        """Find and look into the inputs, and see what the folder holds: nothing, a part of this corpus, or all of it.
+        """Find and probe the inputs, and detect what the folder holds: nothing, a part of this corpus, or all of it.
 
-        Nothing is written: another build may be at work in the folder, which only `run` finds out. Raises UserError for
-        inputs that cannot be used (all at once) and for a folder with something else in it.
+        Nothing is written, since another build may be running in the folder; only `run` can detect that. Raises
+        UserError with all inputs that cannot be used, or if the folder holds something else.
         """
         check_words(settings.words, tokenizer)
         build = cls(Path(folder), find_inputs(files, without=Path(folder)), tokenizer, settings)
@@ -100,10 +100,9 @@ class Build:
     ) -> dict[str, Any]:
         """Build what is missing and return the report; `watch` receives the progress.
 
-        `begin` is called once no other build can be at work in the folder, before the first text is read; not at all
-        when the corpus is finished. `encode` does the reading and encoding in another way, and ends with `take`. Raises
-        UserError for what cannot be read, a full disk, a worker that was ended, or another build at work. Finished
-        shards stay.
+        `begin` is called before the first text is read, once the folder is locked; it is not called if the corpus is
+        finished. `encode` replaces reading and encoding and ends with `take`. Raises UserError for unreadable input, a
+        full disk, a killed worker or another build in the folder. Finished shards are kept.
         """
         if self.report is not None:
             return self.report
@@ -128,16 +127,16 @@ class Build:
         return self.report
 
     def shard_folder(self, number: int) -> Path:
-        """Return where a shard is kept until duplicates are settled."""
+        """Return the folder of a shard before duplicates are removed."""
         return self._shards / shard_name(number)
 
     def take(
         self, shards: list[dict[str, Any]], position: Position, *, left_out: Mapping[str, int], seconds: float
     ) -> None:
-        """Take shards that are in their places as all there are; `position` is the end, with all repairs.
+        """Register finished shards as the whole corpus. `position`: the end of the input, with all repairs.
 
-        `left_out`: how many documents each filter left out. `seconds`: how long they were at work, wherever and in
-        however many commands.
+        `left_out`: the number of documents that each filter dropped. `seconds`: the total time of the work, over all
+        processes and commands.
         """
         self.state.shards = shards
         self.state.left_out = dict(left_out)
@@ -154,7 +153,7 @@ class Build:
         return f"There is no text in the input ({len(self.inputs):,} files): nothing to build from."
 
     def _look(self) -> None:
-        """See what the folder holds; UserError when it is something else than this corpus or a part of it."""
+        """Load the state of the folder. Raises UserError if it holds anything but this corpus or a part of it."""
         if (self.folder / MANIFEST).is_file():
             manifest = read_manifest(self.folder)
             self._remove_temporary()  # nobody's any more, now that the manifest is there
@@ -165,6 +164,7 @@ class Build:
         state = BuildState.load(self.folder)
         if state is not None and state.shards:
             read = None if state.complete else state.position.input + 1
+            # Inputs that were not begun yet may have changed since.
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
             self.state = replace(state, identity=self.identity)
         elif state is None:
@@ -184,6 +184,7 @@ class Build:
         coming = encode_in_order(self._portions(), self.tokenizer, workers=workers, words=self.settings.words)
         for parts, after in coming:
             found = sum(part.tokens for part in parts)
+            # A portion is never split: the shard is written before it if both together would be too long.
             if writer.tokens and writer.tokens + found > self.settings.shard_tokens:
                 self._write_shard(writer, position, began)
             for part in parts:
@@ -201,16 +202,18 @@ class Build:
             self.state.save(self.folder)
 
     def _portions(self) -> Iterator[tuple[Portion, Position]]:
-        """Yield the text from the state's position on in portions, each with the position after it."""
+        """Yield the text after the saved position in portions, each with the position after it."""
         begin = self.state.position
         self._repairs = Repairs(**begin.repairs)
         portion: list[tuple[str, bool]] = []
         size = 0
         position = begin
+        # Bytes before each input, for the progress.
         sizes = np.cumsum([0, *(source.size for source in self.inputs)])
         for number in range(begin.input, len(self.inputs)):
             before = asdict(self._repairs)
             source = OpenInput(self.inputs[number], repairs=self._repairs)
+            # Chunks of the first input that are in finished shards already: read again, but not encoded.
             skipped = begin.chunks if number == begin.input else 0
             for chunks, chunk in enumerate(read_input(source, self.settings.reading), 1):
                 if chunks <= skipped:
@@ -234,7 +237,7 @@ class Build:
         self.state.save(self.folder)
 
     def _finish(self, watch: Watcher, began: float) -> dict[str, Any]:
-        """Decide which documents are duplicates, drop them if so set, and write counts and manifest."""
+        """Find duplicates, drop them if so set, and write the counts and the manifest."""
         self._verify()
         entries = self.state.shards
         watch(BuildProgress(phase="duplicates", done=0, total=2))
@@ -295,7 +298,7 @@ class Build:
         problems.stop_if_any()
 
     def _without_duplicates(self, keep: np.ndarray, watch: Watcher) -> tuple[list[dict[str, Any]], np.ndarray]:
-        """Write the final shards without the lines whose `keep` is False; return their entries and the counts (V,)."""
+        """Write the final shards without lines whose `keep` is False; return their entries and counts (V,)."""
         counts = np.zeros(len(self.tokenizer), np.int64)
         shards: list[dict[str, Any]] = []
         thinning = LineRemoval()
@@ -325,7 +328,7 @@ class Build:
             yield read_lines(self.building, number, shard.documents)
 
     def _remove_unfinished(self) -> None:
-        """Remove shards that the state does not know: they were being written when the build was stopped."""
+        """Remove shards that are not in the state: the build was stopped while it wrote them."""
         known = {entry["name"] for entry in self.state.shards}
         for path in [*self.folder.glob("shard-*"), *self.folder.glob(".*.part"), *self._shards.glob("shard-*")]:
             if path.name not in known and path.is_dir():

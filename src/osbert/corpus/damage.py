@@ -1,4 +1,4 @@
-"""Whether a corpus is still what was built: sizes and hashes of its files against the manifest."""
+"""Checks of a corpus against its manifest: sizes and hashes of all files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ADVICE = "the corpus is damaged, or files of another one lie in it; build it aga
 
 
 def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield each file of arrays with what the manifest says of it: "bytes" and "sha256".
+    """Yield each file of arrays with its entry in the manifest: "bytes" and "sha256".
 
-    Raises UserError where the manifest names a file outside of the folder.
+    Raises UserError if the manifest names a file outside the folder.
     """
     for shard in manifest["shards"]:
         for name, written in shard["files"].items():
@@ -30,7 +30,7 @@ def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Map
 
 
 def wrong_size(path: Path, size: int) -> str:
-    """Return what is wrong with a file that must have so many bytes, "" if nothing."""
+    """Return an error message unless a file has `size` bytes; "" if it has."""
     try:
         require_regular(path)
         found = path.stat().st_size
@@ -40,7 +40,7 @@ def wrong_size(path: Path, size: int) -> str:
 
 
 def wrong_content(path: Path, sha256: str) -> str:
-    """Return what is wrong with a file whose content must have this hash, "" if nothing; it is read as a whole."""
+    """Return an error message unless the content of a file has this hash; "" if it has. Reads all of it."""
     try:
         require_regular(path)
         found = file_sha256(path)

@@ -1,7 +1,7 @@
-"""Exact duplicates: which lines and documents of a corpus are repeats of earlier ones, and shards without them.
+"""Exact duplicates: finds lines and documents of a corpus that repeat earlier ones, and removes them from shards.
 
-Lines are compared by the 64-bit hashes that encoding left, documents by a hash over their lines' hashes. Both are
-settled on the disk, a partition of the hashes at a time, so memory does not grow with the corpus.
+Lines are compared by the 64-bit hashes from encoding, documents by a hash of the hashes of their lines. Hashes are
+partitioned on disk and one partition is sorted at a time, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from osbert.corpus.shards import Shard
 
 PARTITION = 1 << 22
-"""Hashes settled at a time: about 200 MB of memory."""
+"""Hashes per partition: about 200 MB of memory."""
 
 _RECORD = np.dtype([("hash", "<u8"), ("place", "<u8")])
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -26,7 +26,7 @@ Hashes = NDArray[np.uint64]
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """The lines of one shard: `hashes` (l,), `starts` (l,) the sentence each begins at, and the shard's `documents`."""
+    """The l lines of one shard: `hashes` (l,), `starts` (l,) the first sentence of each, and the `documents` array."""
 
     hashes: Hashes
     starts: NDArray[np.uint32]
@@ -34,10 +34,10 @@ class Lines:
 
 
 def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDArray[np.bool_]:
-    """Return (total,) True where a hash occurs for the first time, as an array that lies on the disk in `folder`.
+    """Return a mask (total,), True at the first occurrence of each hash, memory-mapped in `folder`.
 
-    The hashes come in several arrays, `total` in all; they are spread over files by their value, each small enough to
-    sort in memory.
+    The hashes come in several arrays with `total` elements together. They are distributed over files by value, each
+    small enough to sort in memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     partitions = -(-total // PARTITION) or 1
@@ -55,6 +55,7 @@ def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDA
         records = np.fromfile(path, _RECORD)
         order = np.argsort(records["hash"], kind="stable")  # stable: equal hashes stay in the order of their places
         ordered = records["hash"][order]
+        # A sorted hash is a first occurrence if it differs from its predecessor.
         first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
         keep[records["place"][order[first]]] = True
         path.unlink()
@@ -62,7 +63,7 @@ def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDA
 
 
 def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
-    """Yield the hashes of the documents that end in each shard, and at last of the one that ends with the corpus."""
+    """Yield the hashes of the documents that end in each shard, and finally of the last document."""
     total = np.zeros(1, np.uint64)  # of the document that goes on into the next shard
     count = np.zeros(1, np.uint64)
     begun = False
@@ -70,20 +71,25 @@ def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
         if not len(shard.hashes):
             continue
         starts = np.searchsorted(shard.starts, shard.documents)
+        # The first lines belong to the last document of the shard before.
         continues = not len(starts) or starts[0] > 0
         if continues:
             starts = np.concatenate([[0], starts])
         lengths: NDArray[np.int64] = np.diff(np.append(starts, len(shard.hashes)))
+        # Position of each line in its document; lines of the continued one count on from the shard before.
         places = (np.arange(len(shard.hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
         if continues:
             places[: lengths[0]] += count
+        # A sum of mixed (hash + position * step): depends on the order, and can be continued in the next shard.
         totals = np.add.reduceat(_mixed(shard.hashes + (places + np.uint64(1)) * _STEP), starts)
         counts = lengths.astype(np.uint64)
         if continues:
             totals[:1] += total
             counts[:1] += count
+        # The shard begins with a new document, so the carried one is complete.
         elif begun:
             yield _mixed(total + count)
+        # The last document may go on in the next shard.
         yield _mixed(totals[:-1] + counts[:-1])
         total, count, begun = totals[-1:], counts[-1:], True
     if begun:
@@ -92,24 +98,26 @@ def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
 
 @dataclass
 class LineRemoval:
-    """Takes lines out of shards, one shard after the other, keeping track of documents that span them."""
+    """Removes lines from shards in order, and tracks documents that span several shards."""
 
     documents: int = 0
-    """Documents begun so far, the dropped ones too."""
+    """Number of documents that began so far, dropped ones included."""
     last: int = 0
-    """The number of the document that the last kept sentence belongs to; documents count from 1."""
+    """Number (from 1) of the document of the last kept sentence."""
 
     def apply(self, shard: Shard, lines: Lines, keep: NDArray[np.bool_]) -> dict[str, np.ndarray]:
         """Return the arrays of a shard without the lines whose `keep` (l,) is False.
 
-        A document begins at the first of its sentences that is kept; one of which nothing is kept is gone.
+        A document begins at its first kept sentence; a document without one disappears.
         """
         sentences = len(shard.sentences) - 1
+        # From lines to sentences, and from sentences to pieces: each mask is repeated by the sizes.
         kept = np.repeat(keep, np.append(lines.starts[1:], np.uint32(sentences)) - lines.starts)
         lengths = shard.sentences[1:] - shard.sentences[:-1]
         pieces = np.repeat(kept, lengths)
         opens = np.zeros(sentences, np.int64)
         opens[shard.documents] = 1
+        # The document number of each kept sentence; a change starts a document.
         numbers = (np.cumsum(opens) + self.documents)[kept]
         starts = np.flatnonzero(np.diff(numbers, prepend=self.last))
         self.documents += len(shard.documents)
@@ -124,9 +132,9 @@ class LineRemoval:
 
 
 def _falses(path: Path, total: int) -> NDArray[np.bool_]:
-    """Return (total,) False as an array that lies on the disk.
+    """Return an array (total,) of False on disk, memory-mapped.
 
-    It is written out first: filling the holes of a sparse file on a full disk would end the process without a word.
+    It is written in full first: filling the holes of a sparse file on a full disk would kill the process with SIGBUS.
     """
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(
@@ -138,11 +146,12 @@ def _falses(path: Path, total: int) -> NDArray[np.bool_]:
 
 
 def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
-    """Append hashes, with their places from `place` on, to the files that their values belong to."""
+    """Append hashes, with their positions from `place` on, to the files of their partitions."""
     records = np.empty(len(hashes), _RECORD)
     records["hash"] = hashes
     records["place"] = np.arange(place, place + len(hashes), dtype=np.uint64)
     owner = (hashes % np.uint64(len(paths))).astype(np.int64)
+    # Grouped by partition, in order, so that each file gets one write.
     records = records[np.argsort(owner, kind="stable")]
     ends = np.cumsum(np.bincount(owner, minlength=len(paths)))
     for path, start, end in zip(paths, np.concatenate([[0], ends[:-1]]), ends):
@@ -152,7 +161,7 @@ def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Return values whose every bit depends on every bit of the input (the finaliser of splitmix64)."""
+    """Return the values mixed so that every bit depends on every input bit (the finaliser of splitmix64)."""
     values = values.copy()
     values ^= values >> np.uint64(30)
     values *= np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""A portion of text -> pieces: what one worker process does to a few megabytes of chunks at a time."""
+"""Encodes a portion of text into pieces: the unit of work of a worker process, a few megabytes of chunks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from osbert.text.sentences import split
 from osbert.text.words import Segmenter, word_finder
 
 PORTION = 1 << 21
-"""Characters after which a portion is full."""
+"""Characters after which a portion is complete."""
 
 _SENTENCE_END = re.compile(r"[。！？]|[.!?…][\"'”’»)\]]*(?:\s|$)")
 
 Portion = Sequence[tuple[str, bool]]
-"""Chunks of text in order, each with True where it opens a document."""
+"""Chunks of text in order, each with True if it opens a document."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortionTokens:
-    """The pieces of one portion: n pieces, s sentences, d documents, l lines; V the vocabulary's size.
+    """The pieces of one portion: n pieces, s sentences, d documents, l lines, V pieces of vocabulary.
 
-    `ids`: n little-endian ids in the tokenizer's type. `sentences` (s,): the piece each begins at. `documents` (d,):
-    the sentence each begins at; s when the document's text has yet to come. `words`: bits of word starts, packed.
-    `hashes` (l,): of the stripped lines that gave pieces. `lines` (l,): the sentence each begins at. `counts` (V,).
+    `ids`: n little-endian ids of the tokenizer's type. `sentences` (s,): the first piece of each. `documents` (d,): the
+    first sentence of each; s if the text of the document is still to come. `words`: packed bits of word starts.
+    `hashes` (l,): of the stripped lines with pieces. `lines` (l,): the first sentence of each. `counts` (V,): of each
+    piece.
     """
 
     ids: bytes
@@ -43,14 +44,14 @@ class PortionTokens:
     text_bytes: int
     """Bytes of the text in UTF-8, without empty lines."""
     sentence_ends: bool
-    """Whether a sentence end was seen."""
+    """Whether any sentence end was found."""
 
 
 def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmenter | None = None) -> PortionTokens:
-    """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace.
+    """Encode chunks by line and by sentence; sentences and lines without pieces are dropped.
 
-    `segment` cuts runs of ideographs into words; None makes each a word of its own. Where pieces have the space before
-    them, a sentence begins with one, whatever space there is between it and the sentence before it.
+    `segment` splits runs of ideographs into words; None makes each ideograph a word. If the tokenizer marks spaces, a
+    sentence starts with one space whenever any space separates it from the sentence before it.
     """
     sentences: list[str] = []
     documents: list[int] = []
@@ -80,6 +81,7 @@ def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmen
     ids = np.frombuffer(joined, tokenizer.id_type)
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces)) // tokenizer.id_type.itemsize
     kept = np.concatenate([[0], np.cumsum(lengths > 0)])  # sentences with pieces before each sentence
+    # First kept sentence of each line; a line is kept if the next line starts later.
     firsts = kept[np.array([*lines, len(sentences)])]
     found = firsts[:-1] < firsts[1:]
     if segment is None:

@@ -1,7 +1,7 @@
-"""Runs the tasks of a build with datatrove: on this machine, by Slurm, or on a Ray cluster.
+"""Runs the tasks of a build with datatrove: on this machine, with Slurm, or on a Ray cluster.
 
-On this machine each task is a process of its own: one that is killed is started again, and the others go on. Slurm and
-Ray are datatrove's own executors; what they have finished is seen when the same command is given again.
+On this machine each task is a process; one that is killed is restarted, and the others continue. Slurm and Ray use
+datatrove's executors; to continue after their tasks have finished, give the same command again.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ from osbert.text.normalize import CJK
 Executor = Literal["local", "slurm", "ray"]
 
 TRIES = 3
-"""How often a task is begun that is killed each time."""
+"""Most attempts at a task that is killed each time."""
 _IDEOGRAPH = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]")
 ARRAY = 1001
-"""Tasks of one Slurm job at most (its MaxArraySize, as it comes)."""
+"""Most tasks of one Slurm job (the default of MaxArraySize)."""
 SUBMITTED = "submitted.json"
-"""The file with the numbers of the Slurm jobs that the tasks were handed to."""
+"""File with the ids of the submitted Slurm jobs."""
 BUCKETS = 14
-"""MinHash: bands of the signature, 8 hashes each, so that documents of about 0.72 the same five-word runs match."""
+"""MinHash: bands of the signature with 8 hashes each; documents that share about 0.72 of their 5-grams match."""
 
 
 class PendingTasks(Exception):
-    """The tasks were handed to a cluster, which has not finished them yet."""
+    """The tasks were submitted to a cluster that has not finished them yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """How a build is spread."""
+    """Settings of a build in tasks."""
 
     executor: Executor = "local"
-    """Who runs the tasks."""
+    """The executor of the tasks."""
     tasks: int = 0
-    """Into how many tasks the inputs are cut; 0 for as many as there are inputs, at most 64."""
+    """Number of tasks that the inputs are divided into; 0: one for each input, at most 64."""
     workers: int = 1
-    """Tasks that run at a time; on a cluster 0 for as many as it has room for."""
+    """Number of concurrent tasks; 0 on a cluster: as many as fit."""
     partition: str = ""
     """Slurm: the partition to run in."""
     time: str = "24:00:00"
-    """Slurm: the longest that a task may take."""
+    """Slurm: time limit of a task."""
 
     def check(self) -> None:
-        """Raise UserError when a library is missing, or what the executor needs to know."""
+        """Raise UserError if a library or a required option is missing, or if a number is out of range."""
         if self.tasks < 0:
             raise UserError(f"--tasks must be 1 or more, not {self.tasks}.", code="invalid-value")
         if self.executor == "slurm" and not self.partition:
@@ -93,7 +93,7 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Steps that `tasks` tasks run, each on its part of the data, once all of the previous stage have finished."""
+    """Steps that `tasks` tasks run on their parts of the data, after all tasks of the previous stage."""
 
     name: str
     steps: list[Any]
@@ -101,9 +101,9 @@ class _Stage:
 
 
 def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
-    """Read and encode all inputs of a build in tasks; finished ones of an earlier run are not done again.
+    """Read and encode all inputs of a build in tasks; tasks that finished in an earlier run are skipped.
 
-    Raises UserError for a task that fails, and PendingTasks when a cluster works on them now.
+    Raises UserError if a task fails, and PendingTasks while a cluster is working on them.
     """
     if build.state.shards:
         raise UserError(
@@ -121,6 +121,7 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
             _run_here(executor, plan.workers, together=together, finished=_watcher(build, stage, watch))
     elif unfinished := [executor for executor in executors if executor.get_incomplete_ranks()]:
         _refuse_running(build.building / SUBMITTED)
+        # Each stage depends on the one before it, so running the last one submits all.
         for before, executor in pairwise(unfinished):
             executor.depends = before
         unfinished[-1].run()
@@ -132,7 +133,7 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
 
 
 def _refuse_running(path: Path) -> None:
-    """Raise PendingTasks while Slurm has jobs of an earlier command: the same tasks must not run twice at a time."""
+    """Raise PendingTasks while Slurm runs jobs of an earlier command: a task must not run twice at a time."""
     if not path.is_file():
         return
     jobs = ",".join(read_json(path))
@@ -175,10 +176,10 @@ def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
 
 
 class _Words:
-    """What cuts a text into the words that MinHash compares: at spaces, each ideograph by itself."""
+    """Word tokenizer for MinHash: splits at spaces, and each ideograph is a word."""
 
     def word_tokenize(self, text: str) -> list[str]:
-        """Return the words; datatrove has put the text into small letters and taken its punctuation away."""
+        """Return the words; datatrove has lower-cased the text and removed its punctuation."""
         return _IDEOGRAPH.sub(r" \g<0> ", text).split()
 
 
@@ -221,9 +222,9 @@ def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], Non
 
 
 def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[[int], None]) -> None:
-    """Run the tasks that are not finished, `together` in each process, so many processes at a time.
+    """Run the unfinished tasks, `together` in each process, at most `workers` processes at a time.
 
-    What was killed is begun again. Raises UserError for those that failed, once the others have ended.
+    Killed processes are restarted. Raises UserError for failed tasks once the running ones have ended.
     """
     ranks: list[int] = executor.get_incomplete_ranks()
     waiting = deque(ranks[start : start + together] for start in range(0, len(ranks), together))
@@ -238,6 +239,7 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
                 receiving, sending = context.Pipe(duplex=False)
                 process = context.Process(target=_task, args=(executor, ranks, sending))
                 process.start()
+                # The parent closes its copy: recv then raises EOFError if the child dies.
                 sending.close()
                 running[process.sentinel] = ranks, process, receiving
             for sentinel in wait(list(running)):
@@ -246,7 +248,9 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
                 left = [rank for rank in ranks if not executor.is_rank_completed(rank)]
                 for rank in set(ranks) - set(left):
                     finished(rank)
+                # Only the first unfinished task of a process was running when it ended.
                 tries.update(left[:1])
+                # A negative exit code is a signal, such as that of the out-of-memory killer.
                 if left and (process.exitcode or 0) < 0 and tries[left[0]] < TRIES:
                     waiting.appendleft(left)
                 elif left:
@@ -275,7 +279,7 @@ def _told(receiving: Connection) -> str:
 
 
 def _task(executor: Any, ranks: Sequence[int], sending: Connection) -> None:
-    """Run tasks in a process of their own, which ends with its parent; the parent reports the errors."""
+    """Run tasks in this child process, which ends with its parent. Errors are sent to the parent."""
     end_with_parent()
     log = Path(executor.logging_dir.path) / f"task-{ranks[0]:05d}.err"
     log.parent.mkdir(parents=True, exist_ok=True)

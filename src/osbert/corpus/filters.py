@@ -1,7 +1,7 @@
-"""Which documents are worth keeping: by language and by simple signs of quality. Rules, not models; nothing to fetch.
+"""Filters of documents by language and by simple signs of quality. Rules, no models; nothing is downloaded.
 
-For texts from the web. The language is told by script and by the share of its most frequent small words; the signs of
-quality are those of Gopher (Rae et al. 2021, arXiv 2112.11446, table A1) that hold for any language with spaces.
+For text from the web. The language is detected by script and by the fraction of its frequent short words. The signs of
+quality are those rules of Gopher (Rae et al. 2021, arXiv 2112.11446, table A1) that hold for any language with spaces.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Literal
 Language = Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
 
 SAMPLE = 20_000
-"""Characters at the beginning of a text from which its language is detected."""
+"""Characters at the beginning of a text that the language is detected from."""
 LEAST = 0.08
-"""Least fraction of a language's small words among the words of a text; below it the language is unknown."""
+"""Lowest fraction of a language's short words in a text; below it the language is unknown."""
 
 FEWEST_WORDS, MOST_WORDS = 50, 100_000
 SHORTEST, LONGEST = 3.0, 10.0
-"""Bounds of the mean length of a word, in characters."""
+"""Limits of the mean length of a word, in characters."""
 
 _SMALL_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
@@ -50,17 +50,17 @@ _ELLIPSES = ("...", "…")
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which documents stay; by default all."""
+    """Filters of documents; by default all are kept."""
 
     language: Language = ""
-    """Keep documents in this language alone; "" for any."""
+    """Keep only documents in this language; "" for any."""
     quality: bool = False
-    """Leave out documents that show signs of being no running text: menus, tables, lists of words."""
+    """Drop documents that do not look like prose: menus, tables, lists of words."""
     near_duplicates: bool = False
-    """Leave out near duplicates of earlier documents, detected by MinHash over runs of five words."""
+    """Drop near-duplicates of earlier documents, detected by MinHash over 5-grams of words."""
 
     def reason(self, text: str) -> str:
-        """Return the name of the filter that rejects a document, of those that need no other document; else ""."""
+        """Return the filter that rejects a document, "" if none; near-duplicates are not detected here."""
         if self.language and language_of(text) != self.language:
             return "language"
         return "quality" if self.quality and not reads_well(text) else ""
@@ -77,6 +77,7 @@ def language_of(text: str) -> str:
     if found["ja"] * 10 > found["zh"] + found["ja"]:  # Japanese has Chinese characters between its own
         found["ja"] += found.pop("zh")
     script = max(found, key=lambda language: found[language])
+    # More than half of the letters are of a script with a single language.
     if found[script] * 2 > letters:
         return script
     shares = {language: sum(word in small for word in words) / len(words) for language, small in _SMALL_WORDS.items()}
@@ -85,7 +86,7 @@ def language_of(text: str) -> str:
 
 
 def reads_well(text: str) -> bool:
-    """Return whether a text looks like sentences that somebody wrote (Gopher's rules, the English ones left out)."""
+    """Return whether a text looks like prose (those rules of Gopher that do not depend on English)."""
     words = text.split()
     if not FEWEST_WORDS <= len(words) <= MOST_WORDS:
         return False

@@ -1,4 +1,4 @@
-"""What a build ends with: counts, rates, duplicates and repairs, and warnings about what will not work with them."""
+"""The report of a build: counts, rates, duplicates, repairs, and warnings about their consequences."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def make_report(
     repairs: Repairs,
     rest: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the report of a corpus as corpus.json keeps it.
+    """Return the report of a corpus as in corpus.json.
 
-    `shards`: the manifest's entries. `counts` (V,). `rest`: what only the build knows: inputs, text_bytes, lines,
-    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters left_out,
-    the documents that each filter dropped.
+    `shards`: the entries of the manifest. `counts` (V,). `rest`: facts from the build: inputs, text_bytes, lines,
+    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters also left_out, the number
+    of documents that each filter dropped.
     """
     words = sum(shard["words"] for shard in shards)  # those that the word starts tell: segmented ones are longer
     tokens = int(counts.sum())

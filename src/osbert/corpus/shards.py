@@ -1,8 +1,8 @@
-"""Corpus: the finished shards, memory-mapped, cut into blocks of whole sentences that the loader reads.
+"""A finished corpus: memory-mapped shards, divided into blocks of whole sentences for the loader.
 
 A shard is a folder of four arrays, n pieces in s sentences: `ids.npy` (n,) uint16 or uint32; `sentences.npy` (s + 1,)
-uint32, the piece each sentence begins at and n; `documents.npy` (d,) uint32, the sentence each document begins at (one
-that goes on from the shard before has no entry); `words.npy`, the bits of the word starts, eight to a byte.
+uint32, the first piece of each sentence, then n; `documents.npy` (d,) uint32, the first sentence of each document (a
+document continued from the shard before has no entry); `words.npy`, the bits of the word starts, eight to a byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShardBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """The arrays of one shard as they lie on the disk (see the module); nothing is read before it is used."""
+    """The memory-mapped arrays of one shard (see the module); data is read when it is used."""
 
     ids: NDArray[np.integer]
     sentences: NDArray[np.uint32]
@@ -57,12 +57,13 @@ class Shard:
 
     def word_starts(self, start: int, end: int) -> NDArray[np.bool_]:
         """Return whether each of the pieces [start, end) begins a word."""
+        # Unpack whole bytes, then drop the bits before `start` in the first one.
         bits = np.unpackbits(self.words[start // 8 : -(-end // 8)])
         return bits[start % 8 : start % 8 + end - start].view(np.bool_)
 
 
 class Corpus:
-    """A finished corpus folder. Cheap to open and to pickle; shards are mapped when first read."""
+    """A finished corpus folder. Cheap to open and to pickle; a shard is mapped when it is first read."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         """Use `open` instead: it reads and checks the manifest."""
@@ -80,7 +81,7 @@ class Corpus:
     def open(cls, folder: Path | str) -> Corpus:
         """Open a corpus folder.
 
-        Raises UserError when it holds no finished corpus, or names each file that is missing or of another size.
+        Raises UserError if there is no finished corpus, or with each file that is missing or has another size.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -99,9 +100,9 @@ class Corpus:
         return corpus
 
     def verify(self, *, most: int | None = None) -> None:
-        """Read all files and compare them with the hashes they were written with; none if they have over `most` bytes.
+        """Read all files and compare their hashes with the manifest; skipped if they have more than `most` bytes.
 
-        Raises UserError that names each file with another content: a flipped bit, or a shard of another corpus.
+        Raises UserError with each file of different content: a flipped bit, or a shard of another corpus.
         """
         files = list(damage.files(self.folder, self.manifest))
         if most is not None and sum(written["bytes"] for _, written in files) > most:
@@ -113,36 +114,36 @@ class Corpus:
         problems.stop_if_any()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the folder's name: a loader worker maps the shards itself."""
+        """Pickle only the folder and the manifest: a worker of the loader maps the shards itself."""
         return Corpus, (self.folder, self.manifest)
 
     @property
     def content(self) -> str:
-        """Return the SHA-256 of the hashes of all shards, by which a run knows its corpus."""
+        """Return the SHA-256 of the hashes of all shards, which identifies the corpus of a run."""
         files = json.dumps([shard["files"] for shard in self.manifest["shards"]], sort_keys=True)
         return hashlib.sha256(files.encode()).hexdigest()
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How often each piece occurs, (V,)."""
+        """Count of each piece of the vocabulary, (V,)."""
         counts: NDArray[np.int64] = np.load(self.folder / COUNTS, allow_pickle=False)
         return counts
 
     @property
     def unigram_entropy(self) -> float:
-        """Return the unigram entropy of the corpus in nats: the loss of the best model that sees no context."""
+        """Return the unigram entropy of the corpus in nats: the lowest loss of a model that ignores context."""
         shares = self.counts[self.counts > 0] / self.counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
     @cached_property
     def _documents_before(self) -> list[int]:
-        """How many documents begin in the shards before each one."""
+        """Number of documents that begin before each shard."""
         return list(accumulate((shard["documents"] for shard in self.manifest["shards"]), initial=0))
 
     def blocks(self, tokens: int = 65536) -> list[ShardBlock]:
-        """Cut the whole corpus, in order, at sentence starts into runs of at most `tokens` pieces within a shard.
+        """Divide the corpus, in order, at sentence starts into blocks of at most `tokens` pieces within a shard.
 
-        A sentence that is longer stands alone.
+        A longer sentence is a block of its own.
         """
         if tokens < 1:
             raise ValueError(f"tokens must be positive, not {tokens}")
@@ -160,12 +161,11 @@ class Corpus:
         return blocks
 
     def read(self, block: ShardBlock) -> Documents:
-        """Return the documents of a block, in order; the first and the last may be parts of longer ones.
+        """Return the documents of a block, in order; the first and the last may be parts of longer documents.
 
-        Their `source` counts the documents of the whole corpus, so parts in other blocks and shards have the same.
-
-        Raises UserError naming the file when the shard has been harmed since the corpus was opened, or holds pieces
-        that the vocabulary lacks.
+        Their `source` is the index of the document in the whole corpus, so that parts in other blocks and shards agree.
+        Raises UserError with the file if a shard has changed since the corpus was opened, or has ids beyond the
+        vocabulary.
         """
         shard = self._shard(block.shard)
         self._check_harm(block.shard)
@@ -181,6 +181,7 @@ class Corpus:
             [[0], shard.documents[low:high].astype(np.int64) - block.first, [block.last - block.first]]
         )
         before = self._documents_before[block.shard] + int(low) - 1  # the document that the block's start may belong to
+        # The part before the first document start is empty if the block begins with a document.
         filled = np.flatnonzero(np.diff(cuts))
         return Documents(
             ids=ids,
@@ -191,7 +192,7 @@ class Corpus:
         )
 
     def outline(self, block: ShardBlock) -> tuple[int, NDArray[np.int64]]:
-        """Return how many pieces a block has, and at which of them documents begin (d,)."""
+        """Return the number of pieces of a block, and the pieces at which documents begin (d,)."""
         shard = self._shard(block.shard)
         begin, end = (int(shard.sentences[bound]) for bound in (block.first, block.last))
         low, high = np.searchsorted(shard.documents, np.array([block.first, block.last], np.uint32))
@@ -204,9 +205,9 @@ class Corpus:
         return self._shards[number]
 
     def _check_harm(self, number: int, *, missing: bool = False) -> None:
-        """Raise UserError when files of a shard have another size: reading beyond the end of one would be the end.
+        """Raise UserError if a file of a shard has another size: reading a mapping beyond its end kills the process.
 
-        A file that is no longer there does not matter while it is mapped; with `missing` it does.
+        A deleted file does no harm while it is mapped; it is an error only with `missing`.
         """
         shard = self.manifest["shards"][number]
         problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")

@@ -1,4 +1,4 @@
-"""The state of a build: its settings, the finished shards, and the position in the input after them."""
+"""The state of a build: its settings, the finished shards, and the position in the input behind them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ STATE = "building.json"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings:
-    """What a corpus is made by; the number of workers is not among it, for it changes nothing."""
+    """Settings that determine the content of a corpus. The number of workers has no effect and is not among them."""
 
     reading: DocumentOptions = field(default_factory=DocumentOptions)
-    """How input files become documents."""
+    """How input files are split into documents."""
     deduplicate: bool = False
     """Drop lines and documents that repeat earlier ones."""
     words: Words = "characters"
-    """Where words start among Chinese characters, which have no spaces between them."""
+    """Word boundaries in Chinese text, which has no spaces."""
     filters: Filters | None = None
-    """Which documents stay; None for all."""
+    """Filters of documents; None keeps all."""
     shard_tokens: int = 2**25
-    """Pieces in a shard at most (a portion of text that gives more stands alone)."""
+    """Most pieces in a shard; a single larger portion makes a larger shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """A place between two portions: `chunks` of input number `input` have been taken.
+    """A position between two portions: `chunks` chunks of input number `input` have been processed.
 
-    `repairs`: the counts when that input was begun; reading it again from its start counts what is in it again.
+    `repairs`: the counts before that input. Reading it again from its start counts its repairs again.
     """
 
     input: int = 0
@@ -48,29 +48,26 @@ class Position:
 
 @dataclass(kw_only=True)
 class BuildState:
-    """A build in progress, as building.json keeps it."""
+    """The saved state of a build, the content of building.json."""
 
     identity: dict[str, Any]
     shards: list[dict[str, Any]] = field(default_factory=list)
     position: Position = field(default_factory=Position)
     opened: bool = False
-    """Whether the last document has been opened but has no pieces yet."""
+    """Whether a document was opened at the end and has no pieces yet."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many documents each filter left out."""
+    """Number of documents dropped by each filter."""
     seconds: float = 0.0
     complete: bool = False
-    """Whether all text is in the shards; `position.repairs` then holds all repairs."""
+    """Whether all text is in shards; `position.repairs` then has all repairs."""
 
     def save(self, folder: Path) -> None:
-        """Write building.json, whole or not at all."""
+        """Write building.json atomically, with a checksum."""
         write_sealed(folder / STATE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> BuildState | None:
-        """Read building.json; None when there is none.
-
-        Raises UserError when it is damaged.
-        """
+        """Read building.json; None if there is none. Raises UserError if it is damaged."""
         path = folder / STATE
         if not path.is_file():
             return None
@@ -84,7 +81,7 @@ class BuildState:
 
 
 def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str) -> dict[str, Any]:
-    """Return what must be the same for a build to go on: inputs by name, size and time; settings; tokenizer."""
+    """Return what must not change between the runs of a build: inputs (name, size, time), settings, tokenizer."""
     table = asdict(settings)
     table.update(table.pop("filters") or {})
     return {
@@ -97,10 +94,10 @@ def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str)
 def refuse_other(
     folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], *, inputs_read: int | None = None
 ) -> None:
-    """Raise UserError with the difference if a folder's corpus was begun with other settings.
+    """Raise UserError with the differences if the corpus of a folder was begun with other settings.
 
-    `inputs_read`: inputs that a build has begun; those after them may have changed. None: all.
-    What strict reading has accepted, "replace" reads in the same way, so going on with it is allowed.
+    `inputs_read`: the number of inputs that a build has begun; later ones may have changed. None: all. Changing the
+    handling of errors from strict to "replace" is allowed: text that strict reading accepts is read in the same way.
     """
     settings = dict(new["settings"])
     if settings["errors"] == "replace":

@@ -1,8 +1,8 @@
-"""A corpus built in tasks that run apart: each reads a run of the inputs and writes shards of its own.
+"""Builds a corpus in independent tasks: each reads a run of the inputs and writes its own shards.
 
-The tasks are datatrove pipelines, so that its local, Slurm and Ray executors can run them, on as many machines as share
-the folder. A finished task leaves a note behind; when one is killed, it alone is done again. When all have finished,
-their shards, in the order of the inputs, become the corpus: the documents that a build in one process gives.
+The tasks are datatrove pipelines, so that its local, Slurm and Ray executors can run them on any machines that share
+the folder. A finished task leaves a note; only tasks without one run again. In the end the shards of all tasks, in the
+order of the inputs, become the corpus, with the same documents as a build in one process.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ NOTE = "task.json"
 REPAIRS = "repairs.json"
 LEFT_OUT = "left-out-{}.json"
 MOST_TASKS = 64
-"""Tasks at most when their number is not given."""
+"""Most tasks if their number is not given."""
 
 Texts = Iterable[Any]
-"""datatrove's documents, with `text` and `id`; parts of one document have the same id."""
+"""Documents of datatrove, with `text` and `id`; parts of one document have the same id."""
 
 
 @dataclass(frozen=True)
 class ReadStep:
-    """The first step of a task: yields the documents of its inputs. A very long one comes in parts."""
+    """The first step of a task: yields the documents of its inputs; a very long one in parts."""
 
     shares: Sequence[Sequence[Input]]
     reading: DocumentOptions
     folder: Path
 
     def __call__(self, data: Texts | None, rank: int = 0, world_size: int = 1) -> Texts:
-        """Yield the documents of task `rank`, and at last record the corrections."""
+        """Yield the documents of task `rank`, then record the repairs."""
         from datatrove.data import Document
 
         repairs = Repairs()
@@ -65,13 +65,13 @@ class ReadStep:
 
 @dataclass(frozen=True)
 class FilterStep:
-    """A step that lets documents pass which the filters keep, and notes how many each of them did not."""
+    """A step that drops the documents that the filters reject, and counts them by filter."""
 
     filters: Filters
     folder: Path
 
     def __call__(self, data: Texts, rank: int = 0, world_size: int = 1) -> Texts:
-        """Yield the documents that stay."""
+        """Yield the documents that the filters keep."""
         left_out: Counter[str] = Counter()
         last = None
         for document in data:
@@ -84,26 +84,26 @@ class FilterStep:
 
 
 class RepeatCounter:
-    """Takes the documents that datatrove leaves out as near-duplicates, and notes how many they are."""
+    """Receives the near-duplicates that datatrove drops, and counts them."""
 
     def __init__(self, folder: Path) -> None:
-        """Note it in the folder of the task."""
+        """Use the folder of the tasks for the count."""
         self.folder = folder
 
     def __enter__(self) -> RepeatCounter:
-        """Begin anew, for another task of the same process perhaps."""
+        """Reset the count: one process may run several tasks."""
         self.rank = self.count = 0
         self.last = ""
         return self
 
     def write(self, document: Any, rank: int = 0, **more: Any) -> None:
-        """Take a document of task `rank`, or a part of one."""
+        """Count a document of task `rank`; parts of one document count once."""
         self.rank = rank
         self.count += document.id != self.last
         self.last = document.id
 
     def __exit__(self, *error: object) -> None:
-        """Leave the note."""
+        """Write the count to the folder of the task."""
         if self.count:
             path = task_folder(self.folder, self.rank) / LEFT_OUT.format("repeated")
             write_json(path, {"near_duplicates": self.count})
@@ -111,14 +111,14 @@ class RepeatCounter:
 
 @dataclass(frozen=True)
 class EncodeStep:
-    """The last step: encodes the documents and writes the shards of the task, then the note that it is finished."""
+    """The last step: encodes the documents, writes the shards of the task, and leaves the note of completion."""
 
     tokenizer: AnyTokenizer
     settings: BuildSettings
     folder: Path
 
     def __call__(self, data: Texts, rank: int = 0, world_size: int = 1) -> None:
-        """Write the shards of task `rank` anew."""
+        """Write the shards of task `rank`, replacing those of an interrupted run."""
         began = time.time()
         folder = task_folder(self.folder, rank)
         shutil.rmtree(folder, ignore_errors=True)
@@ -142,31 +142,32 @@ class EncodeStep:
 
 
 def shares(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
-    """Cut the inputs, in order, into so many runs of nearly equal size; some may be empty."""
+    """Divide the inputs, in order, into `tasks` runs of nearly equal size; some may be empty."""
     total = sum(source.size for source in inputs) or 1
     cut: list[list[Input]] = [[] for _ in range(tasks)]
     before = 0
     for source in inputs:
+        # An input goes to the task in whose range its middle byte falls.
         cut[min(tasks - 1, (before + source.size // 2) * tasks // total)].append(source)
         before += source.size
     return cut
 
 
 def task_folder(folder: Path, rank: int) -> Path:
-    """Return where a task writes."""
+    """Return the folder of a task."""
     return folder / f"task-{rank:05d}"
 
 
 def tasks_folder(build: Build, tasks: int) -> Path:
-    """Return where the tasks of a build write: another folder for another build, so that nothing is mixed."""
+    """Return the folder of the tasks of a build; its name depends on the build, so that builds never mix."""
     key = hashlib.sha256(json.dumps([build.identity, tasks], sort_keys=True).encode()).hexdigest()
     return build.building / f"tasks-{key[:16]}"
 
 
 def gather(build: Build, folder: Path, tasks: int) -> None:
-    """Make the shards that the tasks have written those of the build, in the order of the inputs.
+    """Move the shards of all tasks into the build, in the order of the inputs.
 
-    Raises UserError when a task has left no note or a shard is gone. May be repeated when it was stopped.
+    Raises UserError if a task has no note or a shard is missing. It can be repeated after an interruption.
     """
     notes = [_note(task_folder(folder, rank)) for rank in range(tasks)]
     entries: list[dict[str, Any]] = []
@@ -189,10 +190,11 @@ def gather(build: Build, folder: Path, tasks: int) -> None:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the length of what spans (start, end) cover together: how long any task was at work."""
+    """Return the length of the union of spans (start, end): the time in which any task was running."""
     total = 0.0
     reached = -math.inf
     for start, end in sorted(spans):
+        # Only the part of the span beyond the latest end so far is new.
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return total
@@ -212,6 +214,7 @@ def _move(source: Path, target: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
+    # An earlier attempt may have moved it already.
     elif not target.is_dir():
         raise UserError(
             f"{source}: the shard is gone; remove {source.parent} and give the same command again.", code="missing-file"

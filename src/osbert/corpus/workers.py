@@ -1,4 +1,4 @@
-"""Encodes portions on all cores and gives the results in the order of the portions, so their number changes nothing."""
+"""Encodes portions on all cores, and yields them in order, so that the number of cores does not affect the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Segmenter, Words, segmenter
 
 PART = 1 << 19
-"""Characters that are sent to a worker at a time: few enough that at the end no worker waits long for another."""
+"""Characters per job of a worker: small, so that no worker waits long for the others at the end."""
 
 Label = TypeVar("Label")
 
@@ -26,9 +26,9 @@ Label = TypeVar("Label")
 def encode_in_order(
     portions: Iterable[tuple[Portion, Label]], tokenizer: AnyTokenizer, *, workers: int, words: Words = "characters"
 ) -> Iterator[tuple[Sequence[PortionTokens], Label]]:
-    """Yield each portion encoded, in parts, with its label, in order; 2 * workers + 1 portions are held at most.
+    """Yield each portion encoded, in parts, with its label, in order; at most 2 * workers + 1 portions are in memory.
 
-    Raises UserError when a worker dies, and whatever reading the portions raises.
+    Raises UserError if a worker dies, and any error from reading the portions.
     """
     if workers == 1:
         segment = segmenter(words)
@@ -43,6 +43,7 @@ def encode_in_order(
         for portion, label in portions:
             waiting.append(([pool.submit(_encode, part) for part in _parts(portion)], label))
             del portion  # only the pool holds the text now, and only until it is sent
+            # Enough portions ahead to keep all workers busy while the oldest one is finished.
             if len(waiting) > 2 * workers:
                 yield _result(waiting)
         while waiting:
@@ -91,7 +92,7 @@ def _begin(tokenizer: AnyTokenizer, words: Words) -> None:
 
 
 def end_with_parent() -> None:
-    """From now on end this process when the parent is gone, which a killed one cannot ask for."""
+    """End this process when its parent is gone: a parent that is killed cannot end its children."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()

@@ -1,4 +1,4 @@
-"""Collects encoded portions into shards and writes each, with what settling duplicates needs, whole or not at all."""
+"""Collects encoded portions into shards and writes each atomically, with the data to detect duplicates."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from osbert.corpus.encode import PortionTokens
 
 
 def shard_name(number: int) -> str:
-    """Return the folder name of a shard."""
+    """Return the folder name of a shard, such as shard-00003."""
     return f"shard-{number:05d}"
 
 
 def lines_folder(building: Path, number: int) -> Path:
-    """Return where the lines and counts of a shard are kept while the corpus is built."""
+    """Return the folder of the lines and counts of a shard while the corpus is built."""
     return building / f"lines-{number:05d}"
 
 
 def read_lines(building: Path, number: int, documents: np.ndarray) -> Lines:
-    """Return the lines of a written shard, memory-mapped."""
+    """Return the lines of a written shard, memory-mapped. `documents`: its array of document starts."""
     folder = lines_folder(building, number)
     hashes, starts = (np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ("hashes", "starts"))
     return Lines(hashes=hashes, starts=starts, documents=documents)
@@ -38,7 +38,7 @@ def read_counts(building: Path, number: int) -> np.ndarray:
 
 @dataclass
 class _Collected:
-    """What the portions of one shard gave, each array beside the others, places counted from the shard's start."""
+    """The collected portions of one shard, one array for each; positions count from the start of the shard."""
 
     tokens: int = 0
     sentences: int = 0
@@ -54,12 +54,12 @@ class _Collected:
 
 
 class ShardWriter:
-    """The shard being filled. Portions are added in order; `write` puts it on the disk and begins the next one."""
+    """The shard being filled. Portions are added in order; `write` writes it and starts the next one."""
 
     def __init__(self, *, shards: Path, building: Path, id_type: np.dtype, opened: bool) -> None:
         """Write shards under `shards` and their lines under `building`.
 
-        `opened`: whether a document has been opened at the end of the shard before whose text comes only now.
+        `opened`: whether the previous shard opened a document at its end whose text is still to come.
         """
         self.shards = shards
         self.building = building
@@ -69,11 +69,11 @@ class ShardWriter:
 
     @property
     def tokens(self) -> int:
-        """Return the pieces collected so far."""
+        """Return the number of pieces collected so far."""
         return self._collected.tokens
 
     def add(self, encoded: PortionTokens) -> None:
-        """Put a portion behind what is there."""
+        """Append a portion."""
         into = self._collected
         into.ids.append(encoded.ids)
         into.starts.append(encoded.sentences + np.uint32(into.tokens))
@@ -88,9 +88,12 @@ class ShardWriter:
         into.sentences += len(encoded.sentences)
 
     def write(self, number: int) -> dict[str, Any]:
-        """Write what was collected as shard `number`, begin the next one, and return the entry for the state."""
+        """Write shard `number`, start the next one, and return its entry for the state."""
         found, self._collected = self._collected, _Collected()
+        # A document that was opened at the end of the last shard starts at sentence 0 here; empty documents coincide
+        # with the next one, hence unique.
         documents = np.unique(np.concatenate([np.zeros(int(self.opened), np.uint32), *found.documents]))
+        # A document that starts behind the last sentence belongs to the next shard.
         self.opened = bool(len(documents)) and int(documents[-1]) == found.sentences
         documents = documents[: len(documents) - int(self.opened)]
         hashes = np.concatenate(found.hashes)
@@ -98,6 +101,7 @@ class ShardWriter:
         line_files = write_arrays(lines_folder(self.building, number), lines)
         ids = np.frombuffer(b"".join(found.ids), self.id_type)
         found.ids.clear()
+        # Portions end within a byte, so the bits are unpacked, joined and packed again.
         words = np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])
         arrays = {
             "ids": ids,

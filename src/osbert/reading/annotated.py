@@ -1,4 +1,4 @@
-"""Tables of annotation tools: their records as plain rows, and files that are read whole; the form is detected."""
+"""Tables of annotation tools: records as plain rows, and files that are read whole. The form is detected."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from osbert.reading.rows import Row, Table, row_of
 from osbert.terminal import one_line
 
 _LOOKED = 1000
-"""Records that are looked at to find their form and their columns."""
+"""Number of records that the form and the columns are detected from."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WholeTable(Table):
-    """A file that is read whole, and what it holds."""
+    """A file that is read whole, with its records."""
 
     entries: Sequence[Entry]
 
@@ -38,19 +38,19 @@ class WholeTable(Table):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnnotatedTable(Table):
-    """A table whose records an annotation tool wrote, as plain rows; `record` of each is what the tool wrote."""
+    """A table of an annotation tool as plain rows; `record` of a row is the original record of the tool."""
 
     inner: Table
     form: RecordForm
 
     @property
     def origin(self) -> str:
-        """Return where its rows come from."""
+        """Return the origin of the inner table."""
         return self.inner.origin
 
     @property
     def called(self) -> str:
-        """Return what messages call the table."""
+        """Return the name of the table in messages."""
         return self.inner.called
 
     def rows(self, problems: Problems) -> Iterator[Row]:
@@ -72,7 +72,7 @@ def is_whole(path: Path) -> bool:
 
 
 def find_whole(path: Path, reading: TableReading) -> WholeTable | None:
-    """Return a file, or a folder, that is read whole; None where no form of files claims it.
+    """Return a file, or a folder, that is read whole; None if no file form claims it.
 
     Raises UserError if it is damaged or too large.
     """
@@ -86,7 +86,7 @@ def find_whole(path: Path, reading: TableReading) -> WholeTable | None:
 
 
 def annotated(table: Table) -> AnnotatedTable | None:
-    """Return a table as that of an annotation tool, None where no form of records claims the first of its records."""
+    """Return a table read as that of an annotation tool; None if no record form claims one of its first records."""
     kind = table.format.kind
     headed = any(form.heading in table.columns for form in _record_forms())
     if not (table.format.objects or (kind == "delimited" and headed)):
@@ -104,7 +104,7 @@ def annotated(table: Table) -> AnnotatedTable | None:
 
 
 def is_headed(path: Path) -> bool:
-    """Return whether the first line of a file holds a column that an annotation tool writes."""
+    """Return whether the first line of a file has a column of an annotation tool."""
     first = Beginning(path).text.split("\n", 1)[0]
     return any(form.heading and form.heading in first for form in _record_forms())
 

@@ -1,4 +1,4 @@
-"""The items of a JSON array, cut out one by one in bounded memory; each is parsed where it is used."""
+"""Splits a JSON array into its items in bounded memory, without parsing them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 _OUTSIDE = re.compile(r'[^"\[\]{},]*+')
 _INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
-"""Runs of characters without a sign that counts: outside of a string, and inside of one, escapes included."""
+"""Runs of insignificant characters outside a string, and inside one with its escapes (possessive: no backtracking)."""
 
 
 def begins_array(text: str) -> bool:
-    """Return whether the beginning of a file is that of a JSON array, and not of lines each of which is a list.
+    """Return whether the beginning of a file is a JSON array, and not JSON lines that are lists.
 
     >>> begins_array('[{"text": "one"},'), begins_array('[1, 2]'), begins_array('[1, 2]\\n{"text": "one"}')
     (True, True, False)
@@ -21,9 +21,9 @@ def begins_array(text: str) -> bool:
 
 
 def array_items(blocks: Iterable[str], *, longest: int) -> Iterator[str | ValueError | None]:
-    """Yield the text of each item of an array; None for one of more than `longest` characters, of which none is kept.
+    """Yield the text of each item of an array; None for an item of more than `longest` characters, which is not kept.
 
-    At the end comes a ValueError if the array is cut short, or if something stands behind it.
+    The last item is a ValueError if the array is incomplete or if text follows it.
 
     >>> list(array_items(['[{"text": "o', 'ne"}, "]"', ']'], longest=100))
     ['{"text": "one"}', ' "]"']
@@ -39,7 +39,7 @@ def array_items(blocks: Iterable[str], *, longest: int) -> Iterator[str | ValueE
 
 
 class _Cutter:
-    """Where in an array the text stands, and what is known of the item there."""
+    """The position within an array (depth, string or not) and the text of the current item so far."""
 
     def __init__(self, longest: int) -> None:
         self.longest = longest
@@ -51,7 +51,7 @@ class _Cutter:
         self._left = ""
 
     def items(self, block: str) -> Iterator[str | None]:
-        """Yield the items that end in the next block of text."""
+        """Yield the items that end in the next block."""
         block = self._left + block
         self._left = ""
         start = place = 0
@@ -69,16 +69,18 @@ class _Cutter:
             elif sign in "[{":
                 self._depth += 1
                 start = place if self._depth == 1 else start
+            # A comma or the closing bracket of the array itself ends an item.
             elif self._depth == 1:
                 self._keep(block[start : place - 1])
                 yield self._whole()
                 start, self.over = place, sign != ","
+            # A closing bracket further inside.
             elif sign != ",":
                 self._depth -= 1
         self.behind |= bool(block[place:].strip())
 
     def rest(self) -> Iterator[str | None]:
-        """Yield the last item of an array that is cut short behind it."""
+        """Yield the last item of an array that ends without its bracket."""
         if self._depth == 1 and not self._inside and not self.over and "".join(self._pieces).strip():
             yield self._whole()
 

@@ -1,4 +1,4 @@
-"""Which columns of a user's table hold the text, its pair and the label: by the user's word, else by usual names."""
+"""Chooses the columns of text, pair and label in a table: those that the user names, else by usual names."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _PAIRS = (
 )
 _CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"))
 CLASS_HEADINGS = tuple(name for tier in _CLASSES for name in tier)
-"""Usual names, in small letters, of a column with classes."""
+"""Usual names, in lower case, of a column of classes."""
 _NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",))
 
 
 class Header:
-    """The names of a table's columns, from which those to read are chosen; `called` is the table's name in messages."""
+    """The column names of a table, to choose from; `called` is the name of the table in messages."""
 
     def __init__(self, columns: Sequence[str], called: str) -> None:
-        """Look among `columns`."""
+        """Use these columns; of names that differ only in case, the first one wins."""
         self.columns = columns
         self.by_name = {name.strip().lower(): name for name in reversed(columns)}
         self.listed = f"{called} has the columns {', '.join(map(repr, columns))}"
 
     def require(self, name: str, *, option: str = "", advice: str = "") -> None:
-        """Raise UserError with `advice` if a column that the user named, "" for none, is not there."""
+        """Raise UserError with `advice` if the column that the user named ("" for none) does not exist."""
         if name and name not in self.columns:
             given = f" (--{option})" if option else ""
             raise UserError(
@@ -46,17 +46,17 @@ class Header:
             )
 
     def first(self, usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
-        """Return the column that has the first of the usual names there are, in small letters; "" if none has."""
+        """Return the column with the first of some usual names (lower case); "" if there is none."""
         return next((self.by_name[one] for one in usual if one in self.by_name and self.by_name[one] not in but), "")
 
     def missing(self, names: str, advice: str) -> UserError:
-        """Return the error that no column has one of the usual names."""
+        """Return the error for a table in which no column has a usual name."""
         return UserError(f"{self.listed}; none is called {names}{advice}", code="unknown-column")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextColumns:
-    """The columns in use: one text, or two when texts come in pairs; `label` is "" where there is none."""
+    """The chosen columns: one text, or two for pairs; `label` is "" if there is none."""
 
     text: str
     pair: str = ""
@@ -68,14 +68,14 @@ class TextColumns:
         return (self.text, self.pair) if self.pair else (self.text,)
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the label is not read."""
+        """Describe the choice; with `labelled` False it says that labels are not read."""
         texts = f"text from '{self.text}'" if not self.pair else f"pairs from '{self.text}' and '{self.pair}'"
         label = f"label from '{self.label}'" if labelled else f"the labels in '{self.label}' are not read"
         return f"{texts}, {label if self.label else 'no label'}"
 
 
 def is_known(name: str) -> bool:
-    """Whether a name is one that headers usually hold."""
+    """Return whether a name is a usual column name."""
     plain = name.strip().lower()
     known = {
         *_TEXTS,
@@ -88,12 +88,10 @@ def is_known(name: str) -> bool:
 def choose(
     columns: Sequence[str], *, asked: TextColumns, path: str, numbers: bool = False, labelled: bool = True
 ) -> TextColumns:
-    """Return the columns to use: the given ones (`asked`, "" if not given), else those with usual names.
+    """Return the columns to use: those in `asked` ("" if not given), else those with usual names.
 
-    `numbers`: the label is a number (regression), which makes "score" likelier than "label". `labelled`: a label must
-    be found; otherwise it is "" when there is none.
-
-    Raises UserError listing the columns if a given one is absent, or if none or several would do.
+    `numbers`: the label is a number (regression), which prefers "score" to "label". `labelled`: a label is required;
+    otherwise it may be "". Raises UserError with the columns if a given one does not exist, or if none or several fit.
     """
     header = Header(columns, path)
     listed = header.listed
@@ -112,7 +110,7 @@ def choose(
 
 
 def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
-    """Return the label's column, "" where there is none; raises UserError where it must be there and several may be."""
+    """Return the column of the label, "" if none. Raises UserError if it is required and several fit."""
     for tier in _NUMBERS if numbers else _CLASSES:
         found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]
         if len(found) == 1:
@@ -126,7 +124,7 @@ def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: boo
 
 
 def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[str, str]:
-    """Return the columns of the text and its pair, "" where there is none; raises UserError where several would do."""
+    """Return the columns of the text and its pair, "" if none. Raises UserError if several fit."""
     by_name = {name.strip().lower(): name for name in columns if name not in (pair, label)}
     if not pair:
         for first, second in _PAIRS:
@@ -143,7 +141,7 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
 
 
 def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
-    """Return advice on columns that are missing; for a file without a header, on all of them."""
+    """Return advice on missing columns; for a file without a header it explains how to name columns."""
     options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
     give = " and ".join(options[name] for name in missing)
     if any(name != f"column {place}" for place, name in enumerate(columns, 1)):

@@ -151,6 +151,7 @@ class Members(io.RawIOBase):
                 self._finish()
                 return None
         if self.member is None:
+            # Padding between members is skipped; before the first member it would be damage.
             self.fed = self.fed.lstrip(self.padding) if self.begun and self.padding else self.fed
             if not self.fed:
                 return b""

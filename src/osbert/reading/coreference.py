@@ -1,7 +1,7 @@
-"""Files that say which mentions are of one thing: CoNLL-2012's columns, as LitBank has them, and GAP's table.
+"""Files with coreferent mentions: CoNLL-2012 columns, as in LitBank, and the table of GAP.
 
-A document is cut into texts of whole sentences. Each link is a mention and the mentions before it that it may refer to,
-each standing for the head word of its mention. https://conll.cemantix.org/2012/data.html,
+A document is divided into texts of whole sentences. Each link is a mention with the earlier mentions that it may refer
+to; each mention is represented by its head word. https://conll.cemantix.org/2012/data.html,
 https://github.com/google-research-datasets/gap-coreference
 """
 
@@ -20,11 +20,11 @@ from osbert.text.split import ranges
 BEGIN = "#begin document"
 GAP = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")
 WORDS = 110
-"""Most words of a text that is joined from sentences: models read about as many in 128 to 160 pieces."""
+"""Most words of a text of several sentences, about 128 to 160 pieces."""
 BEHIND_HEAD = frozenset(
     ["of", "who", "whom", "which", "that", "in", "on", "at", "with", "from", "to", "for", "by", ",", "and", "or"]
 )
-"""Words before the first of which a mention's head word stands, in English."""
+"""The head word of an English mention precedes the first of these words."""
 PRONOUNS = frozenset(
     [
         "i",
@@ -76,7 +76,7 @@ MentionKind = Literal["pronouns", "names", "nouns", "ambiguous pronouns"]
 
 @dataclass(frozen=True)
 class Mention:
-    """The words `start` to `end`, the last included, which are of the thing with that number."""
+    """A mention: the words `start` to `end` (inclusive) and the number of its entity."""
 
     start: int
     end: int
@@ -85,7 +85,7 @@ class Mention:
 
 @dataclass(frozen=True, kw_only=True)
 class MentionLink:
-    """A mention by its head word, the head words it may refer to in their order, and those that are right."""
+    """A mention by its head word, the candidate head words in order, and the coreferent ones among them."""
 
     mention: int
     candidates: tuple[int, ...]
@@ -95,7 +95,7 @@ class MentionLink:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkedText:
-    """Some sentences with their links. `crossing`: mentions whose things were named before the text alone."""
+    """A text with its links. `crossing`: mentions whose antecedents are all before the text."""
 
     words: tuple[str, ...]
     links: tuple[MentionLink, ...]
@@ -105,7 +105,7 @@ class LinkedText:
 
     @property
     def place(self) -> str:
-        """Return where it is, for messages."""
+        """Return its file and line, for messages."""
         return f"{self.path}, line {self.line}"
 
 
@@ -120,7 +120,7 @@ class _Document:
 
 
 def head_word(words: Sequence[str], start: int, end: int) -> int:
-    """Return the head word of the words `start` to `end`: the one before the first preposition, pronoun or conjunction.
+    """Return the index of the head word: the one before the first preposition, pronoun or conjunction.
 
     >>> head_word("the king of France".split(), 0, 3), head_word("Oliver Twist".split(), 0, 1)
     (1, 1)
@@ -136,9 +136,9 @@ def mention_kind(words: Sequence[str], mention: Mention) -> MentionKind:
 
 
 def read_documents(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[list[LinkedText]]:
-    """Yield the texts of each document of a file in CoNLL-2012's columns: the fourth the words, the last the mentions.
+    """Yield the texts of each document of a CoNLL-2012 file: column 4 has the words, the last column the mentions.
 
-    A document whose brackets do not pair goes into `problems` with its line, and is left out.
+    A document with unbalanced brackets is skipped and added to `problems`.
     """
     rows: list[tuple[int, list[str]]] = []
     for number, line in _lines(path, encoding):
@@ -153,7 +153,7 @@ def read_documents(path: Path, problems: Problems, *, encoding: str = "utf-8") -
 
 
 def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[list[LinkedText]]:
-    """Yield the text of each row of GAP in which one of the two names is right; a list, as a document is one."""
+    """Yield the text of each GAP row in which a name is coreferent, as a list, like the texts of a document."""
     lines = _lines(path, encoding)
     head = next(lines, (1, ""))[1].split("\t")
     for line, text in lines:
@@ -170,7 +170,7 @@ def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iter
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file with their numbers."""
+    """Yield the lines of a file with their numbers from 1."""
     try:
         with open_text(path, encoding) as text:
             yield from ((number, raw.rstrip("\r\n")) for number, raw in enumerate(text, 1))
@@ -179,7 +179,7 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
-    """Return the text of a row; None where neither name is right. Raises ValueError where an offset is off."""
+    """Return the text of a row; None if neither name is coreferent. Raises ValueError for a wrong offset."""
     text, heads = row["Text"], {}
     spans = ranges(text, "words")
     for name in ("Pronoun", "A", "B"):
@@ -226,12 +226,13 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
     if any(begun.values()):
         problems.add(f"{path}, line {lines[-1]}: a mention is open at the end of the document.", code="unusable-row")
     elif words:
+        # In text order; of mentions with the same start the outer one is first.
         mentions.sort(key=lambda one: (one.start, -one.end))
         yield _texts(_Document(words=words, sentences=sentences, lines=lines, mentions=mentions, path=path))
 
 
 def _closed(cell: str, word: int, begun: dict[int, list[int]]) -> list[Mention]:
-    """Return the mentions that end at a word; those that begin there are noted. Raises where one was never begun."""
+    """Return the mentions that end at a word, and record those that begin. Raises if one was not begun."""
     found = []
     for part in cell.split("|") if cell not in ("", "-", "_") else ():
         thing = int(part.strip("()"))
@@ -245,7 +246,7 @@ def _closed(cell: str, word: int, begun: dict[int, list[int]]) -> list[Mention]:
 
 
 def _texts(document: _Document) -> list[LinkedText]:
-    """Return a document as texts of whole sentences, WORDS words at most; a longer sentence is a text by itself."""
+    """Return a document as texts of whole sentences of at most WORDS words; a longer sentence is its own text."""
     ends = [*document.sentences[1:], len(document.words)]
     bounds, start, last = [], 0, 0
     for end in ends:
@@ -264,6 +265,7 @@ def _text(document: _Document, mentions: Iterable[Mention], start: int, end: int
     before: dict[int, int] = {}  # head word -> its thing
     earlier = {one.thing for one in mentions if one.start < start}
     for one in mentions:
+        # Mentions of other texts of the document.
         if not start <= one.start <= one.end < end:
             continue
         head = head_word(document.words, one.start, one.end)

@@ -1,4 +1,4 @@
-"""Delimited lines -> cells, one row at a time, with the line on which each row really begins."""
+"""Parses delimited lines into cells, a row at a time, with the number of the line on which each row begins."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOST_CHARACTERS = 1 << 24  # a quoted cell longer than this is a quote that nobo
 def parse(
     lines: Iterator[str], *, delimiter: str, quotes: bool, name: str, problems: Problems, blanks: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of each row, with `blanks` those of a blank line, without cells, too; lines count from 1.
+    """Yield (line, cells) of each row; lines count from 1. With `blanks` also blank lines, with no cells.
 
-    With `quotes`, a cell that begins with a double quote runs to its closing one, over line ends too, and two quotes
-    inside stand for one (RFC 4180); a quote further inside a cell is a plain character. A row that breaks this is noted
-    in `problems` and left out. Memory is that of one row.
+    With `quotes`, a cell that begins with a double quote extends to the closing one, also over line ends, and two
+    quotes inside stand for one (RFC 4180). A quote elsewhere in a cell is a plain character. A row that violates this
+    is skipped and added to `problems`. Memory is that of one row.
     """
     source = _Source(lines)
     for line in source:
@@ -36,7 +36,7 @@ def parse(
 
 
 class _Source:
-    """An iterator over lines that knows the number of the last one."""
+    """An iterator over lines that counts them."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
@@ -52,7 +52,7 @@ class _Source:
 
 
 def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
-    """Cut one row with quotes in it, drawing further lines while a quoted cell is open."""
+    """Split one row with quotes; it reads further lines while a quoted cell is open."""
     cells = []
     place = 0
     while True:
@@ -77,7 +77,7 @@ def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
 
 
 def _quoted(text: str, place: int, source: _Source) -> tuple[str, str, int]:
-    """Return (cell, the line in which it closes, the place behind its closing quote)."""
+    """Return (cell, the line in which it ends, the position after its closing quote)."""
     parts: list[str] = []
     size = 0
     while True:

@@ -1,4 +1,4 @@
-"""Files -> chunks of text: documents are separated and long ones are cut, in bounded memory."""
+"""Reads files as chunks of text: separates documents and splits long ones, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from osbert.reading.inputs import Input, InputStream, OpenInput, Repairs, find_i
 from osbert.reading.wikipedia import read_articles
 
 CHUNK = 1 << 20
-"""Characters in a chunk at most."""
+"""Most characters in a chunk."""
 JSON_LINE = 1 << 26
-"""Characters in a JSON line, or an item of an array, at most; the longest thing that is ever held whole."""
+"""Most characters in a JSON line or an item of an array; nothing longer is ever in memory."""
 PROBED = 1000
-"""Inputs that are looked at before work begins, at most."""
+"""Most inputs that are probed before the work begins."""
 
 Documents = Literal["file", "blank-line", "line"]
 
@@ -34,7 +34,7 @@ _SENTENCE_ENDS = (". ", "! ", "? ", "。", "！", "？", "… ")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A run of text of at most CHUNK characters; `opens` when a document begins with it, else it continues one."""
+    """A text of at most CHUNK characters. `opens`: it begins a document; otherwise it continues one."""
 
     text: str
     opens: bool
@@ -43,20 +43,20 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentOptions:
-    """How input files become documents."""
+    """Settings of how input files are split into documents."""
 
     documents: Documents = "blank-line"
-    """What a document is in a .txt file: the file, the lines between blank lines, or a line. In JSON and Parquet each
-    record is one."""
+    """The documents of a .txt file: the file, each block between blank lines, or each line. In JSON and Parquet each
+    record is a document."""
     field: str = "text"
     """The field of a JSON object, or the column of a Parquet file, that holds the text."""
     encoding: str = "utf-8"
     """The encoding of text and JSON files."""
     errors: Errors = "strict"
-    """Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted."""
+    """"strict": bad bytes and records stop the reading. "replace": they are replaced or skipped, and counted."""
 
     def __post_init__(self) -> None:
-        """Refuse an encoding that does not exist (UserError), before any file is opened."""
+        """Raise UserError if the encoding does not exist, before any file is opened."""
         try:
             codecs.getincrementaldecoder(self.encoding)
             "x".encode(self.encoding)  # refuses codecs that are not of text
@@ -76,10 +76,9 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """Return the chunks of all files, read lazily, in bounded memory.
 
-    `files` may be folders and archives. `repairs` is counted into, if given. A chunk is cut where possible at a line
-    break, else after a sentence, else at a space; the same text is always cut at the same places.
-
-    Raises UserError at once for missing or unknown files, and while reading for what cannot be decoded.
+    `files` may be folders and archives. `repairs`, if given, counts the repairs. A chunk ends at a line break if
+    possible, else after a sentence, else at a space; a text is always split at the same positions. Raises UserError at
+    once for missing or unknown files, and while reading for text that cannot be decoded.
     """
     inputs = find_inputs(files)
     reading = DocumentOptions(documents=documents, field=field, encoding=encoding, errors=errors)
@@ -105,7 +104,7 @@ def read_input(source: OpenInput, reading: DocumentOptions) -> Iterator[Chunk]:
 
 
 def probe(inputs: Sequence[Input], reading: DocumentOptions) -> None:
-    """Read the beginning of the first inputs. Raises one UserError that lists what is wrong there, before any work."""
+    """Read the beginning of the first inputs. Raises one UserError with all problems, before any work."""
     problems = Problems(heading="These inputs cannot be read")
     for source in inputs[:PROBED]:
         try:
@@ -147,7 +146,7 @@ def _document_chunks(texts: Iterable[str], name: str) -> Iterator[Chunk]:
 
 
 def _text_chunks(blocks: Iterable[str], documents: Documents, name: str) -> Iterator[Chunk]:
-    """Split a stream of text into documents. What is held is the rest of a document, always under two blocks."""
+    """Split a stream of text into documents. It keeps the rest of a document, always less than two blocks."""
     separator = _SEPARATORS.get(documents)
     rest, opens = "", True
     for block in blocks:
@@ -170,7 +169,7 @@ def _text_chunks(blocks: Iterable[str], documents: Documents, name: str) -> Iter
 
 
 def _continuation(text: str, name: str) -> Iterator[Chunk]:
-    """Yield the last chunks of a document that has begun before; spaces at its end do not count."""
+    """Yield the last chunks of a document that has begun; trailing space is dropped."""
     while len(text) > CHUNK:
         place = _cut(text)
         yield Chunk(text[:place], False, name)
@@ -180,7 +179,7 @@ def _continuation(text: str, name: str) -> Iterator[Chunk]:
 
 
 def _cut(text: str) -> int:
-    """Return where to cut a text longer than CHUNK: in its second half, and before a line break if there is one."""
+    """Return where to split a text longer than CHUNK: in its second half, at a line break if there is one."""
     middle = CHUNK // 2
     place = text.rfind("\n", middle, CHUNK)
     if place < 0:
@@ -191,7 +190,7 @@ def _cut(text: str) -> int:
 
 
 def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repairs: Repairs) -> Iterator[str]:
-    """Yield the text of each JSON line, or item of an array. A bad one stops the reading, once all are looked at."""
+    """Yield the text of each JSON line or array item. Bad ones raise an error, after all are read."""
     blocks = iter(blocks)
     first = next(blocks, "")
     unit = "item" if begins_array(first) else "line"
@@ -210,6 +209,7 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
             if problems.count >= problems.shown:
                 break
             continue
+        # After a bad record nothing is yielded any more; the rest is read only to list further problems.
         if problems.count or not isinstance(line, str) or text is None:
             continue
         if "\\ud" in line or "\\uD" in line:
@@ -219,7 +219,7 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
 
 
 def _json_text(line: str | ValueError | None, field: str) -> str | None:
-    """Return the text of a line or an item, None for a blank one; ValueError says what is wrong with it."""
+    """Return the text of a line or an item, None if blank. Raises ValueError with the reason if it is bad."""
     if isinstance(line, ValueError):
         raise line
     if line is None:
@@ -246,7 +246,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_surrogates(text: str, repairs: Repairs, place: str) -> str:
-    """Return the text with lone surrogates, which no encoding can write, replaced by U+FFFD and counted."""
+    """Return the text with lone surrogates, which cannot be encoded, replaced by U+FFFD and counted."""
     mended = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     found = mended.count("\ufffd") - text.count("\ufffd")
     if found > 0:
@@ -256,7 +256,7 @@ def _without_surrogates(text: str, repairs: Repairs, place: str) -> str:
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str | None]:
-    """Yield the lines of a stream of text; None stands for one longer than JSON_LINE, of which nothing is kept."""
+    """Yield the lines of a stream of text; None for a line longer than JSON_LINE, which is not kept."""
     pieces: list[str] = []
     size = 0
     for block in blocks:

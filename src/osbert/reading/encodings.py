@@ -1,4 +1,4 @@
-"""Bytes -> characters in blocks of bounded size; bytes of another encoding are detected and reported."""
+"""Decodes bytes in blocks of bounded size; other encodings are detected and reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from osbert.reading.inputs import Repairs
 from osbert.reading.signatures import foreign
 
 BLOCK = 1 << 20
-"""Bytes read at a time: all that is held of a file, however long its lines are."""
+"""Bytes read at a time: the memory used for a file, however long its lines are."""
 
 Errors = Literal["strict", "replace"]
 
@@ -39,10 +39,10 @@ GUESSED = tuple(_COMMON)
 
 
 def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Repairs) -> Iterator[str]:
-    """Yield the text of a stream in blocks, with \\r\\n and \\r made \\n and a byte-order mark removed.
+    """Yield the text of a stream in blocks; \\r\\n and \\r become \\n, and a byte-order mark is removed.
 
-    Raises UserError with offset, line and likely encoding at the first bytes that do not decode, unless `errors` is
-    "replace": then they become U+FFFD and are counted.
+    Raises UserError with offset, line and likely encoding at the first invalid bytes. If `errors` is "replace", they
+    become U+FFFD and are counted.
     """
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
@@ -54,6 +54,7 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
             raise UserError(f"{stream.name} is no text but {what}.", code="wrong-encoding")
         if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
             refuse_other_unicode(data, stream.name)
+        # Bytes of an incomplete character at the end of the last block: error offsets count from them.
         waiting = decoder.getstate()[0]
         try:
             text = decoder.decode(data, final=not data)
@@ -77,16 +78,17 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
 
 
 def guess_encoding(data: bytes) -> str | None:
-    """Return the likely encoding of bytes that are not UTF-8; "utf-8" when only a few of them are damaged.
+    """Return the likely encoding of bytes that are not UTF-8; "utf-8" if only a few of them are damaged.
 
-    A byte-order mark decides, then zero bytes (UTF-16 or UTF-32), then which legacy encoding decodes all of it into the
-    letters most common in its languages, and last whether it is all everyday Chinese. None when nothing is plausible.
+    Criteria, in order: a byte-order mark; zero bytes (UTF-16 or UTF-32); the legacy encoding in which all of it decodes
+    into the most common letters of its languages; everyday Chinese. None if nothing is plausible.
     """
     if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if data.count(0) * 10 > len(data):
+        # UTF-32 has zeros in two of every four bytes, UTF-16 of Latin text in every second one.
         places = [data[place::4].count(0) * 10 > len(data) * 2 for place in range(4)]  # most of a quarter
         if places[2:] == [True, True] and not places[0]:
             return "utf-32-le"
@@ -108,15 +110,15 @@ def guess_encoding(data: bytes) -> str | None:
 
 
 def _stands_singly(data: bytes) -> bool:
-    """Return whether at least half of the letters beyond ASCII, taken as cp1252, have no other such beside them."""
+    """Return whether at least half of the letters beyond ASCII, read as cp1252, stand alone."""
     runs = _LETTERS.findall(data)
     return 2 * sum(len(run) == 1 for run in runs) >= sum(map(len, runs)) > 0
 
 
 def _is_plain_chinese(data: bytes) -> bool:
-    """Return whether everything beyond ASCII is punctuation or of the 3755 most used characters of GB 2312.
+    """Return whether all of the non-ASCII text is punctuation or among the 3755 most used characters of GB 2312.
 
-    Korean in EUC-KR lies in a part of the same range, so what would be nothing but Hangul is not taken for Chinese.
+    Korean in EUC-KR uses a part of the same range, so text that could be only Hangul is not taken for Chinese.
     """
     try:
         text = codecs.getincrementaldecoder("gb18030")("strict").decode(data)
@@ -142,7 +144,7 @@ def _plausibility(data: bytes, encoding: str) -> float:
 
 
 def refuse_other_unicode(data: bytes, name: str) -> None:
-    """Raise when a file read as UTF-8 begins like UTF-16 or UTF-32: ASCII in UTF-16 decodes as UTF-8 with zeros."""
+    """Raise UserError if a file read as UTF-8 begins like UTF-16 or UTF-32: such ASCII decodes, with zeros."""
     sample = data[: 1 << 16]
     marked = sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
     if marked or sample.count(0) * 10 > len(sample):

@@ -12,6 +12,7 @@ import torch
 import osbert
 from osbert.analysis.lens import AffineLens, layer_states, read_out
 from osbert.analysis.predicted_part import with_predicted_part
+from osbert.analysis.tuned_lens import TunedLens
 from osbert.data.batch import micro_batches
 from osbert.data.example import Example
 from osbert.inference.engine import Engine, load
@@ -77,16 +78,31 @@ def test_an_affine_lens_finds_an_affine_map_and_begins_at_the_identity() -> None
     assert AffineLens(states, last, strength=1e9)(states) == pytest.approx(states + (last - states).mean(0), abs=1e-5)
 
 
+def test_a_tuned_lens_is_nearer_to_the_predictions_than_the_map_that_it_starts_at(tmp_path: Path) -> None:
+    language = language_model(made(tmp_path / "run"))
+    rng = np.random.default_rng(0)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(language.head.pieces)  # predictions that are sure of something
+    width = language.learner.backbone.architecture.width
+    last = rng.standard_normal((600, width)).astype(np.float32)
+    states = np.tanh(last @ rng.standard_normal((width, width)).astype(np.float32))  # no affine map leads back
+    start, lens = AffineLens.fitted(states[:400], last[:400]), TunedLens.trained(language, states[:400], last[:400])
+    again = TunedLens.trained(language, states[:400], last[:400])
+    assert (again.weight == lens.weight).all() and (again.bias == lens.bias).all()
+    _, _, divergences = read_out(language, [start(states[400:]), lens(states[400:]), last[400:]])
+    assert divergences[1].mean() < 0.99 * divergences[0].mean()
+
+
 @pytest.mark.parametrize("direction", ["both", "left_to_right"])
 def test_the_report_has_the_figures_of_each_layer(tmp_path: Path, direction: str) -> None:
     folder = write_run(tmp_path / "run", None, masks=True, layers=2, direction=direction)
     (tmp_path / "text.txt").write_text(f"{TEXT}\n\n" * 100)
     found = osbert.analyse(folder, data=tmp_path / "text.txt", out=tmp_path / "out", device="cpu")
-    ends = ("", "_affine")
+    ends = ("", "_tuned")
     last = [found.figure(f"lens_right{end}", layer=2) for end in ends]
     assert last[0] == replace(last[1], name="lens_right") and 40 <= last[0].n <= 800
     assert all(found.figure(f"lens_agrees{end}", layer=2).value == 1 for end in ends)
     assert all(0 <= found.figure(f"lens_settled{end}").value <= 2 for end in ends)
-    assert found.figure("lens_divergence_affine", layer=0).value < found.figure("lens_divergence", layer=0).value
+    assert found.figure("lens_divergence_tuned", layer=0).value < found.figure("lens_divergence", layer=0).value
     assert found.figure("lens_entropy", layer=1).baselines["all pieces alike"] == pytest.approx(np.log(16), rel=1e-5)
     assert "How a prediction settles" in (tmp_path / "out" / "report.html").read_text()

@@ -1,6 +1,7 @@
-"""Where relations can be read: a linear probe on the states of a word and of its head, which names their relation.
+"""From which layers dependency relations can be read: a linear probe on the states of a word and of its head.
 
-The probe is given both words, as in edge probing (Tenney et al. 2019), and not which of the words is the head.
+The probe reads both words, as in edge probing (Tenney et al. 2019). It predicts the relation, not which word is the
+head.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from osbert.analysis.kinds.contract import TextPass
 from osbert.analysis.probing import LayerProbes, ProbedItem
 
 SKIPPED = ("root", "punct")
-"""Relations that are no relation of two words of the sentence, or of punctuation."""
+"""Skipped labels: "root" has no second word, "punct" is about punctuation."""
 
 
 class Arcs(LayerProbes):
-    """The arcs of trees with their labels; without a model the two parts of speech are the best guess."""
+    """The labelled arcs of trees; the guess without a model uses both parts of speech and the direction."""
 
     reads = "trees"
     place = 12
@@ -28,7 +29,7 @@ class Arcs(LayerProbes):
     slots = 2
 
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
-        """Yield the arcs; the label of the control task depends on the dependent alone."""
+        """Yield the arcs; the control label depends on the dependent alone."""
         assert text.tree is not None
         states = text.word_states
         tree = text.tree.tree

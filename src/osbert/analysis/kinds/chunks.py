@@ -1,4 +1,4 @@
-"""Where chunks can be read: a linear probe on each layer's words, which says how a word stands in its chunk."""
+"""From which layers chunks can be read: a linear probe on words, which predicts the chunk label of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from osbert.analysis.probing import LayerProbes, ProbedItem
 
 
 class Chunks(LayerProbes):
-    """The words of sentences with their chunk's label; without a model the word's most frequent label is the guess."""
+    """The words of sentences with their chunk labels; the guess without a model is the word's most frequent label."""
 
     reads = "chunks"
     place = 11
@@ -18,7 +18,7 @@ class Chunks(LayerProbes):
     clue = "most frequent chunk label of the word"
 
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
-        """Yield the words."""
+        """Yield the words; the control label depends on the lower-cased word."""
         placed = text.labelled
         assert placed is not None
         states = text.word_states

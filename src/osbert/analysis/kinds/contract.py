@@ -1,6 +1,6 @@
-"""The contract of what is measured: on which data, by reading passes or by running the model, and how it is reported.
+"""The contract of a measurement: its data, whether it reads passes or runs the model, and its section of the report.
 
-The one public class of a file of this folder is an Analysis, which reads the passes that all share, or an Experiment.
+Each file of this folder has one public class: an Analysis, which reads the passes that all share, or an Experiment.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from osbert.reading.trees import Tree
 from osbert.reports.page import Section
 
 LARGEST = 2.0**15
-"""The largest number of a word's state; half precision holds little more."""
+"""States are clipped to this range, since float16 overflows at 65504."""
 
 Advance = Callable[[int], None]
-"""Is called with a number of tokens that were read."""
+"""Progress callback: receives the number of tokens read since the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMarks:
-    """Which tokens of a text are what, each (T,)."""
+    """The kinds of the tokens of a text, each (T,)."""
 
     first: Booleans
     """The special pieces before the text: [CLS]."""
@@ -42,9 +42,9 @@ class TokenMarks:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedTree:
-    """A tree with the tokens of its words: `tokens` (W, T), 1 where a token is a piece of a word.
+    """A tree with the tokens of its words: `tokens` (W, T), 1 where a token is a piece of the word.
 
-    `part`: whether heads are chosen or scored on it.
+    `part`: whether heads are chosen ("select") or scored ("score") on it.
     """
 
     tree: Tree
@@ -54,7 +54,7 @@ class PlacedTree:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedWords:
-    """The words of a sentence with their labels (W,), and the tokens of each as a tree has them. `part`: as there."""
+    """The labelled words (W,) of a sentence; `tokens` and `part` as in PlacedTree."""
 
     words: Sequence[str]
     labels: Sequence[str]
@@ -64,11 +64,11 @@ class PlacedWords:
 
 @dataclass(frozen=True, kw_only=True)
 class TextPass:
-    """What a model computed of one text of T tokens.
+    """The states and the attention of a model for one text of T tokens.
 
-    `number`: the text's place in the sample. `attention`: of each layer (H, T, T), queries in rows; nothing where the
-    model has no heads. `states`: of each layer and the embeddings (T, D). `random`: the attention of a model with fresh
-    weights, `random_states` (T, D): those of the layer in its middle, for trees and labelled words alone.
+    `number`: index of the text in the sample. `attention`: (H, T, T) for each layer, rows are queries; empty for a
+    model without heads. `states`: (T, D) for the embeddings and each layer. `random`: the attention of a model with
+    random weights, and `random_states` (T, D): the states of its middle layer; both only for trees and labelled words.
     """
 
     number: int
@@ -82,32 +82,33 @@ class TextPass:
 
     @cached_property
     def word_states(self) -> NDArray[np.float16]:
-        """Return the states (L + 2, W, D) of the words of the tree or of the labelled words, the random encoder's last.
+        """Return the states (L + 2, W, D) of the words of the tree or of the labelled words, the random encoder last.
 
-        A word's state is the mean of its pieces'.
+        The state of a word is the mean over its pieces.
         """
         placed = self.tree or self.labelled
         assert placed is not None and self.random_states is not None
+        # Each row averages the pieces of a word: means @ states is (W, D).
         means = placed.tokens / placed.tokens.sum(-1, keepdims=True)  # (W, T)
         layers = (state.float().cpu().numpy() for state in (*self.states, self.random_states))
         return np.stack([np.clip(means @ state, -LARGEST, LARGEST).astype(np.float16) for state in layers])
 
 
 class Investigation:
-    """What a file of this folder measures: of which data, of which models, and its section of the report."""
+    """A measurement: the data and the models that it needs, and its section of the report."""
 
     reads: ClassVar[str] = "texts"
-    """The form of data that it needs: the name of a file of runs/analyse/forms."""
+    """The form of data that it reads: the name of a file of runs/analyse/forms."""
     needs_attention: ClassVar[bool] = True
-    """Whether it says nothing of a model without attention."""
+    """Whether it needs a model with attention."""
     least: ClassVar[str] = ""
-    """What the data must hold for any figure, in words; "" where there is always one."""
+    """The least data for any figure, as a phrase; "" if any data is enough."""
     place: ClassVar[int]
-    """Its place in the report."""
+    """Its position in the report; sections are sorted by it."""
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why it says nothing of a model, "" where it applies."""
+        """Return why it does not apply to a model; "" if it does."""
         return "the model has no attention" if cls.needs_attention and not model.backbone.attends else ""
 
     @staticmethod
@@ -117,49 +118,49 @@ class Investigation:
 
 
 class Analysis(Investigation):
-    """Sums over the passes of all texts, and what follows from them.
+    """A measurement from running sums over the passes of all texts.
 
-    It keeps no pass: its memory does not grow with the number of texts.
+    It keeps no pass, so its memory does not grow with the number of texts.
     """
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with a model's sizes; `seed` is that of all sampling."""
+        """Start with the sizes of a model. `seed`: that of all sampling."""
         self.sizes = sizes
         self.seed = seed
 
     def add(self, text: TextPass) -> None:
-        """Add what one text gives."""
+        """Add one text to the running sums or samples."""
         raise NotImplementedError
 
     def figures(self) -> list[Figure]:
-        """Return what was measured."""
+        """Return the figures of all texts that were added."""
         raise NotImplementedError
 
 
 class Experiment(Investigation):
-    """A measurement that runs the model itself: with gradients, with interventions (hooks.py), or on texts of its own.
+    """A measurement that runs the model itself: with gradients, interventions (hooks.py) or its own texts.
 
-    It changes nothing of the model that outlasts `measure`.
+    `measure` leaves the model as it was.
     """
 
     def work(self, sample: Any) -> int:
-        """Return how many tokens `measure` reads of a sample, each as often as it is read; an estimate will do."""
+        """Return the number of tokens that `measure` reads of a sample, repeats included; an estimate is enough."""
         return int(sample.tokens)
 
     def measure(self, model: AnalysedModel, sample: Any, advance: Advance) -> list[Figure]:
-        """Return what was measured on a sample, which is that of the form of data that it `reads`.
+        """Return the figures of a sample of the form of data that it `reads`.
 
-        `advance` is called with the number of tokens that were read since it was last called.
+        It calls `advance` with the number of tokens read since the last call.
         """
         raise NotImplementedError
 
 
 class LanguageExperiment(Experiment):
-    """A measurement of what a model predicts: it needs a language head, and no attention."""
+    """A measurement of predictions: it needs a language head, but no attention."""
 
     needs_attention = False
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why it says nothing of a model: no pieces are predicted."""
+        """Return why the model predicts no pieces; "" if it does."""
         return model.mute

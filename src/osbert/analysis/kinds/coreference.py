@@ -1,10 +1,10 @@
-"""Heads against coreference: how often a head's strongest attention, among all mentions, falls on a right one.
+"""Heads and coreference: how often a head's strongest attention to another mention falls on a coreferent one.
 
-Clark et al. 2019, section 4.3: from the head word of a mention to the head words of the mentions before it, the one
-with the most attention is the head's answer, and it is right where it is of the same thing. Of an ambiguous pronoun
-(GAP, Webster et al. 2018) the two names are the choice. Unlike there, a head is chosen on other documents than those it
-is scored on, and so is the best head of a model with fresh weights. Other answers: the nearest mention, and the nearest
-one with the same head word.
+Clark et al. 2019, section 4.3: among the head words of the earlier mentions, the one with the most attention from the
+head word of a mention is the head's answer; it is correct if both corefer. For an ambiguous pronoun (GAP, Webster et
+al. 2018) the two names are the candidates. Unlike there, a head is chosen and scored on different documents, and so is
+the best head of a model with random weights. Other baselines: the nearest mention, and the nearest one with the same
+head word.
 """
 
 from __future__ import annotations
@@ -41,50 +41,52 @@ NEAREST, SAME, RANDOM, FLATTERED = (
     "on the texts it was chosen on",
 )
 LEAST = 20
-"""Fewer mentions than this, to choose on or to score, and there is no figure."""
+"""Fewest mentions, to choose on and to score, for a figure."""
 
 Answers = Callable[[Sequence[MentionLink]], NDArray[np.bool_]]
 Hits = NDArray[np.int64]
 
 
 def answers(words: Tensor, links: Sequence[MentionLink]) -> NDArray[np.bool_]:
-    """Return which heads are right about each link (n, H), from attention by word (H, W, W)."""
+    """Return whether each head is right about each link (n, H), from attention by word (H, W, W)."""
     found = []
     for link in links:
         candidates = torch.tensor(link.candidates, device=words.device)
+        # The row of the mention restricted to its candidates (H, candidates); argmax gives one answer per head.
         chosen = candidates[words[:, link.mention].index_select(-1, candidates).argmax(-1)]
         found.append([int(one) in link.right for one in chosen.tolist()])
     return np.array(found, bool)
 
 
 def nearest(link: MentionLink) -> int:
-    """Return the candidate with the fewest words between, the one before of two."""
+    """Return the nearest candidate in words; of two equally near ones, the earlier."""
     return min(link.candidates, key=lambda place: (abs(place - link.mention), place > link.mention))
 
 
 def same_word(words: Sequence[str], link: MentionLink) -> int | None:
-    """Return the nearest candidate that is the same word, None where there is none."""
+    """Return the nearest candidate that is the same word (case ignored), None if there is none."""
     own = words[link.mention].lower()
     return next((place for place in reversed(link.candidates) if words[place].lower() == own), None)
 
 
 class Coreference(Experiment):
-    """How often each head is right about mentions of each kind."""
+    """The accuracy of each head for mentions of each kind."""
 
     reads = "coreference"
     place = 4
 
     def work(self, sample: ItemSample[LinkedItem]) -> int:
-        """Return the tokens of all texts: the model reads them, and so does one with fresh weights."""
+        """Return twice the tokens of all texts: the model and one with random weights read them."""
         return 2 * sample.tokens
 
     def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
-        """Tally which heads are right, then choose one for each kind of mention."""
+        """Count the correct links of each head, then choose a head for each kind of mention."""
         tallies: dict[tuple[str, str, str], Hits] = {}
         counts: dict[tuple[str, str], int] = {}
         with evaluating(model.backbone):
             for item, hits in self._hits(model, sample, advance):
                 kinds = [link.kind for link in item.text.links]
+                # Ambiguous pronouns of GAP have a figure of their own and are not part of "all mentions".
                 for kind in {*kinds, *([ALL] if kinds[0] != ORDER[-1] else [])}:
                     which = [kind in (ALL, one) for one in kinds]
                     counts[kind, item.part] = counts.get((kind, item.part), 0) + sum(which)
@@ -97,7 +99,7 @@ class Coreference(Experiment):
     def _hits(
         self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance
     ) -> Iterator[tuple[LinkedItem, dict[str, NDArray[np.bool_]]]]:
-        """Yield each text with who is right about its links, (n, ...) of each answer."""
+        """Yield each text with whether each answer is right about its links, (n, ...) by answer."""
         random = fresh(model.backbone, model.seed)
         for item in sample.items:
             words, links = item.text.words, item.text.links
@@ -185,7 +187,7 @@ def _figure(
 
 
 def _best(kind: str, name: str, tallies: dict[tuple[str, str, str], Hits]) -> tuple[tuple[int, int], int]:
-    """Return the head that is right most often where it is chosen, and its hits where it is scored."""
+    """Return the head with the most hits on the "select" part, and its hits on the "score" part."""
     chosen = tallies[kind, "select", name]
     layer, head = np.unravel_index(int(chosen.argmax()), chosen.shape)
     return (int(layer), int(head)), int(tallies[kind, "score", name][layer, head])

@@ -1,9 +1,9 @@
-"""Whether what a probe finds is used: the loss of masked pieces after a label of the words is erased from a layer.
+"""Whether the model uses what a probe finds: the loss of masked pieces after a label is erased from a layer.
 
-The labels are parts of speech and relations to the head. In one layer at a time the states of all words lose what a
-linear probe could read of a label (LEACE, Belrose et al. 2023), and the layers above compute with what is left; beside
-it as many random directions are lost, each as likely as the states vary (amnesic probing, Elazar et al. 2021). Erasers
-are fitted on other sentences than those of the loss, under the same masks.
+The labels are parts of speech and relations to the head. In one layer at a time, the states of all words lose what a
+linear probe could read of a label (LEACE, Belrose et al. 2023), and the layers above continue from there. The baseline
+removes as many random directions of the whitened states (amnesic probing, Elazar et al. 2021). Erasers are fitted on
+other sentences than those of the loss, with the same kind of masks.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
 TREES = {"select": 1000, "score": 250}
-"""Most trees to fit erasers on, and most to take the loss of, which is done twice for each layer."""
+"""Most trees to fit erasers on, and to measure the loss on, which takes two passes for each layer."""
 MASKED = 0.15
-"""The share of a sentence's pieces that is masked: at least one."""
+"""Fraction of a sentence's pieces that are masked, at least one."""
 LEAST = 200
-"""Fewer masked pieces than this give no figure."""
+"""Fewest masked pieces for a figure."""
 NOTHING = -1
-"""The label of tokens that are of no word."""
+"""The label number of tokens outside words."""
 RANDOM, BEFORE = "random directions", "loss before"
 
 LABELS: Mapping[str, Callable[[Tree], Sequence[str]]] = {
     "part of speech": lambda tree: tree.tags,
     "relation to the head": lambda tree: tree.relations,
 }
-"""What is erased, each by itself: the labels of the words of a tree, _ for none."""
+"""The labels to erase, one at a time: functions from a tree to its words' labels, _ for none."""
 
 
 @dataclass(frozen=True)
 class _MaskedTree:
-    """A sentence with masks, and by label the number (T,) of what each token's word has of it."""
+    """A masked sentence, and for each label the number (T,) of the value that each token's word has."""
 
     example: Example
     labels: Mapping[str, NDArray[np.int64]]
 
 
 class Erasure(Experiment):
-    """The loss of masked pieces before and after a label is erased, for each label and layer."""
+    """The rise of the loss of masked pieces after an erasure, for each label and layer."""
 
     reads = "trees"
     needs_attention = False
@@ -68,15 +68,15 @@ class Erasure(Experiment):
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return that a model without a head for masked pieces has no such loss."""
+        """Return why there is no loss of masked pieces; "" if there is."""
         return "" if model.masks else "the model does not predict masked pieces"
 
     def work(self, sample: TextSample) -> int:
-        """Return about how many tokens are read, of a model of 6 layers."""
+        """Return an estimate of the tokens read, as for a model of 6 layers."""
         return sum(map(len, sample.examples)) * 4 * len(LABELS)
 
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
-        """Return what erasing costs in each layer, in nats a masked piece; nothing of too few pieces or one label."""
+        """Return the cost of each erasure in nats per masked piece; [] for too few pieces or a single label value."""
         training = [placed.tree for placed in sample.trees if placed.part == "select"]
         values = {label: {one for tree in training for one in read(tree)} - {"_"} for label, read in LABELS.items()}
         names = {label: sorted(own) for label, own in values.items() if len(own) > 1}
@@ -100,10 +100,11 @@ class Erasure(Experiment):
         erased: tuple[str, int, LabelledMoments],
         advance: Advance,
     ) -> Figure:
-        """Return what erasing a label in a layer costs; `before`: the losses with nothing erased."""
+        """Return the cost of erasing a label in a layer. `before`: the losses (n,) without erasure."""
         label, layer, moments = erased
         eraser = moments.eraser()
         random = moments.random_eraser(eraser.rank, np.random.default_rng([model.seed, layer]))
+        # The losses are paired by masked piece, so the interval is that of their differences.
         after, beside = (_losses(model, trees, (label, layer, each), advance) for each in (eraser, random))
         cost = after - before
         margin = DEVIATIONS * float(cost.std(ddof=1)) / math.sqrt(len(cost))
@@ -121,7 +122,7 @@ class Erasure(Experiment):
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return both losses by layer."""
+        """Return the costs of the erasure and of random directions, by layer."""
         found = named(figures, "erasure_cost")
         labels = [label for label in LABELS if any(one.where["label"] == label for one in found)]
         groups = {label: [one for one in found if one.where["label"] == label] for label in labels}
@@ -147,7 +148,7 @@ class Erasure(Experiment):
 
 
 def _worst(label: str, figures: Sequence[Figure]) -> str:
-    """Return in words where a label's erasure costs most above that of random directions."""
+    """Describe in which layer the erasure costs most above that of random directions."""
     worst = max(figures, key=lambda one: one.value - one.baselines[RANDOM])
     low, high = worst.interval or (worst.value, worst.value)
     return (
@@ -160,17 +161,20 @@ def _worst(label: str, figures: Sequence[Figure]) -> str:
 def _masked(
     model: AnalysedModel, sample: TextSample, part: str, names: Mapping[str, Sequence[str]]
 ) -> list[_MaskedTree]:
-    """Return some trees of a part with masks, always the same ones. `names`: the values of each label."""
+    """Return a sample of masked trees of a part, always the same. `names`: the values of each label."""
     assert model.masks is not None
     numbers = {label: {name: number for number, name in enumerate(own)} for label, own in names.items()}
+    # "select" and "score" differ in length, which gives each part its own stream.
     rng = np.random.default_rng([model.seed, len(part)])
     chosen = [number for number, placed in enumerate(sample.trees) if placed.part == part]
     drawn = sorted(rng.permutation(chosen)[: TREES[part]].tolist())
     found: list[_MaskedTree] = []
     for number in drawn:
         placed = sample.trees[number]
+        # argmax over the words of a 0/1 column is the word of the token; all-zero columns are special pieces.
         words = np.where(placed.tokens.any(0), placed.tokens.argmax(0), NOTHING)  # (T,)
         labels = {
+            # The appended element is what index -1 (no word) picks.
             label: np.array([own.get(name, NOTHING) for name in LABELS[label](placed.tree)] + [NOTHING])[words]
             for label, own in numbers.items()
         }
@@ -183,7 +187,7 @@ def _masked(
 
 
 def _batches(trees: Sequence[_MaskedTree]) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
-    """Yield trees in batches, with each label (N,) of each token."""
+    """Yield batches of trees, and for each label its number (N,) for each token."""
     for batch in micro_batches([one.example for one in trees], TOKENS):
         rows = [trees[record].labels for record in batch.records.tolist()]
         yield batch, {label: torch.from_numpy(np.concatenate([row[label] for row in rows])) for label in rows[0]}
@@ -192,7 +196,7 @@ def _batches(trees: Sequence[_MaskedTree]) -> Iterator[tuple[Batch, dict[str, Te
 def _moments(
     model: AnalysedModel, trees: Sequence[_MaskedTree], names: Mapping[str, Sequence[str]], advance: Advance
 ) -> dict[str, list[LabelledMoments]]:
-    """Return for each label, in each layer, the moments of its words' states; one pass for all labels."""
+    """Return the moments of the words' states for each label and layer, from one pass for all labels."""
     width = model.backbone.architecture.width
     found = {label: [LabelledMoments(width, len(own)) for _ in model.backbone.stack] for label, own in names.items()}
 
@@ -217,7 +221,7 @@ def _moments(
 def _losses(
     model: AnalysedModel, trees: Sequence[_MaskedTree], erased: tuple[str, int, Eraser] | None, advance: Advance
 ) -> Floats:
-    """Return the loss of each masked piece in nats; `erased`: what label the words lose, in which layer, and how."""
+    """Return the loss of each masked piece in nats. `erased`: (label, layer, eraser), None for no erasure."""
     assert model.masks is not None
     found: list[Floats] = []
 

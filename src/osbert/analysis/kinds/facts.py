@@ -1,8 +1,8 @@
-"""What a model knows of facts, and whether it answers alike however it is asked: ParaRel (Elazar et al. 2021).
+"""Knowledge of facts, and its consistency under paraphrase: ParaRel (Elazar et al. 2021).
 
-The object of a fact is masked in each of several patterns, and the likeliest of the relation's objects is the answer.
-Accuracy is that with the first pattern; consistency the share of pairs of patterns with the same answer, right or not;
-both together, how many facts are right with every pattern. Figures of all are means over the relations.
+The object of a fact is masked in each of several patterns; the most probable of the relation's objects is the answer.
+Accuracy uses the first pattern. Consistency is the fraction of pairs of patterns with the same answer, right or wrong.
+Both combined: the fraction of facts that are right with every pattern. Overall figures are means over relations.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from osbert.reports.page import Section, table
 
 MAJORITY, GUESSING = "most frequent object", "guessing"
 NAMES = ("facts", "facts_consistent", "facts_always_right")
-"""Accuracy, consistency, and right with every pattern."""
+"""Names of the figures: accuracy, consistency, right with every pattern."""
 
 
 class Facts(LanguageExperiment):
-    """The answers of a masked language model."""
+    """The answers of a masked language model to facts in several wordings."""
 
     reads = "facts"
     place = 43
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there are none: the model fills no masks."""
+        """Return why the model cannot fill masks; "" if it can."""
         if model.language and model.language.causal:
             return "a left-to-right model fills no mask in the middle of a sentence"
         return super().obstacle(model)
@@ -103,11 +103,13 @@ def _figures(relation: FactRelation, answers: np.ndarray, seed: int) -> list[Fig
         MAJORITY: float(np.mean([place == majority for place, _ in relation.facts])),
         GUESSING: 1 / len(relation.objects),
     }
+    # Ordered pairs of patterns with the same answer, (facts,); each pattern with itself is subtracted.
     alike = (answers[:, :, None] == answers[:, None, :]).sum((1, 2)) - patterns
     values = {"facts": right[:, 0].astype(float)}
     if patterns > 1:
         values["facts_consistent"] = alike / (patterns * (patterns - 1))
         values["facts_always_right"] = right.all(1).astype(float)
+    # Two independent guesses from the distribution of objects agree with probability sum p^2.
     shares = np.array(relation.counts) / total
     others = {"facts_consistent": {GUESSING: float(np.square(shares).sum())}}
     return [
@@ -121,14 +123,14 @@ def _figures(relation: FactRelation, answers: np.ndarray, seed: int) -> list[Fig
 
 
 def _interval(name: str, each: NDArray[np.float64], seed: int) -> tuple[float, float] | None:
-    """Return the interval of a rate, and of consistency, which is a mean of shares, by the bootstrap."""
+    """Return the Wilson interval of a rate, or for consistency, a mean of fractions, the bootstrap interval."""
     if name != "facts_consistent":
         return wilson_interval(int(each.sum()), len(each))
     return bootstrap_interval(each.tolist(), seed=seed) if len(each) > 1 else None
 
 
 def _mean(figures: Sequence[Figure]) -> Figure:
-    """Return the mean over relations, whose interval is of sampling relations."""
+    """Return the mean over relations; its interval is for sampled relations (bootstrap)."""
     values = [one.value for one in figures]
     baselines = {name: float(np.mean([one.baselines[name] for one in figures])) for name in figures[0].baselines}
     interval = bootstrap_interval(values, seed=figures[0].seed) if len(values) > 1 else None

@@ -1,8 +1,8 @@
-"""The geometry of the states: how alike random tokens are in each layer, and how alike the layers are.
+"""The geometry of the states: how similar random tokens are in each layer, and how similar the layers are.
 
-One token of each text is sampled, as those of a text are not independent. Anisotropy is the mean cosine of two
-such tokens (Ethayarajh 2019, section 3.3). Layers are compared by linear CKA (likeness.py), also after each number of
-the states was divided by its deviation, since a few large numbers can decide alone (Timkey and van Schijndel 2021).
+One token of each text is sampled, because tokens of one text are not independent. Anisotropy is the mean cosine of two
+such tokens (Ethayarajh 2019, section 3.3). Layers are compared by linear CKA (likeness.py), also after each feature is
+divided by its deviation, since a few large features can dominate (Timkey and van Schijndel 2021).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Series, line_plot
 
 TOKENS = 1024
-"""Most tokens that are kept: their states are all that this analysis holds."""
+"""Most sampled tokens; their states are the only memory that grows with the sample."""
 
 
 class Geometry(Analysis):
@@ -32,20 +32,21 @@ class Geometry(Analysis):
     place = 50
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no token."""
+        """Start with no token."""
         super().__init__(sizes, seed)
         self.states: list[Floats] = []  # (L + 1, D) each
 
     def add(self, text: TextPass) -> None:
-        """Keep a token that is no special piece, if there is room."""
+        """Keep the states of one random token that is no special piece, up to TOKENS texts."""
         places = np.flatnonzero(~(text.marks.first | text.marks.separator))
         if len(self.states) == TOKENS or not len(places):
             return
+        # Seeded by the text, so that the batches do not affect the choice.
         drawn = int(np.random.default_rng([self.seed, text.number]).choice(places))
         self.states.append(np.array([state[drawn].float().cpu().numpy() for state in text.states]))
 
     def figures(self) -> list[Figure]:
-        """Return the mean cosine of each layer, and the CKA of each two layers, as they are and standardised."""
+        """Return the mean cosine of each layer, and the CKA of each pair of layers, raw and standardised."""
         n = len(self.states)
         if n < LEAST:
             return []
@@ -81,7 +82,7 @@ class Geometry(Analysis):
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return the mean cosine by layer, and maps of the layers' likeness."""
+        """Return the mean cosine by layer, and maps of the similarity of layers."""
         cosines = named(figures, "mean_cosine")
         series = [Series(name="mean cosine", points=[(float(one.where["layer"]), one.value) for one in cosines])]
         first, last = cosines[0], cosines[-1]
@@ -107,6 +108,7 @@ class Geometry(Analysis):
 def _map(figures: Sequence[Figure], name: str, title: str) -> str:
     found = named(figures, name)
     values = grid(figures, name, "layer", "other")
+    # Figures cover the lower triangle only; the map is symmetric.
     values = np.where(np.isnan(values), values.T, values)
     notes = {}
     for one in found:

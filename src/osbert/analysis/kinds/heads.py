@@ -1,9 +1,9 @@
-"""What each head looks at: neighbours, itself, [CLS], [SEP], punctuation; how far, and how broadly.
+"""What each head attends to: neighbours, itself, [CLS], [SEP], punctuation; how far, and how broadly.
 
-Clark et al. 2019, "What Does BERT Look At?", section 3. Each figure of a text is a mean over those of its queries that
-have such a key (the first token has none before it), and then a mean over texts, so that long texts count no more. The
-entropy is exact, in nats. The baseline is the same figure of attention that is spread evenly over all that a token
-sees; for the entropy of a whole text that is ln n, and in a layer of local attention less.
+Clark et al. 2019, "What Does BERT Look At?", section 3. Each figure of a text is the mean over the queries that have
+such a key (the first token has no previous one), then over texts, so that long texts do not count more. The entropy is
+exact, in nats. The baseline is the same figure for uniform attention over the tokens that are visible; its entropy is
+ln n for a text of n tokens, and less in a layer of local attention.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = {
     "separator": "[SEP]",
     "punctuation": "punctuation",
 }
-"""The figures that are parts of a head's attention, with what they are of."""
+"""The figures that are fractions of the attention of a head, with their names in sentences."""
 ENTROPIES = ("entropy", "first_entropy")
 ALL = (*NAMES, "distance", *ENTROPIES)
 UNIFORM = "uniform"
@@ -44,20 +44,22 @@ BROAD = (
     "A head with little entropy is sure of where it looks; whether that matters to an answer is another question.",
 )
 STRONG = 0.5
-"""The part of its attention from which on a head counts as one that looks at something."""
+"""Fraction of attention above which a head is counted as one that looks at something."""
 
 
 def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
-    """Return the figures (S, H) of attention weights (H, T, T), in the order of ALL; NaN where no query has one.
+    """Return the figures (S, H) of attention weights (H, T, T), in the order of ALL; NaN if no query has one.
 
-    What falls on [CLS], [SEP] and punctuation is 0 in a text that has none.
+    The attention to [CLS], [SEP] and punctuation is 0 in a text without them.
     """
     length = weights.shape[-1]
     positions = torch.arange(length, device=weights.device)
     distances = (positions[:, None] - positions).abs().to(weights.dtype)  # (T, T)
+    # xlogy is 0 at weight 0.
     entropies = -torch.xlogy(weights, weights).sum(-1)  # (H, T)
 
     def diagonal(offset: int) -> Tensor:
+        # Offset -1 has the weights of query t for key t - 1; it is empty, and its mean NaN, if T is 1.
         return weights.diagonal(offset, -2, -1).mean(-1)
 
     def keys(which: np.ndarray) -> Tensor:
@@ -81,9 +83,9 @@ def statistics(weights: Tensor, marks: TokenMarks) -> Tensor:
 
 
 def uniform(length: int, *, causal: bool, window: int | None = None) -> Tensor:
-    """Return attention (1, T, T) that is spread evenly over what each token sees.
+    """Return uniform attention (1, T, T) over the visible tokens.
 
-    That is all tokens, or those up to the query, or those within `window` positions of it.
+    These are all tokens, or those up to the query (causal), or those within `window` positions.
     """
     even = torch.ones(1, length, length)
     even = even.tril() if causal else even
@@ -92,24 +94,25 @@ def uniform(length: int, *, causal: bool, window: int | None = None) -> Tensor:
 
 
 class Heads(Analysis):
-    """Means over texts of what each head looks at."""
+    """Means over texts of the figures of each head."""
 
     place = 1
     least = "two texts"
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no text."""
+        """Start with no text."""
         super().__init__(sizes, seed)
         self.heads = RunningMeans()  # (L, H, S)
         self.layers = RunningMeans()  # (L, S)
         self.even = RunningMeans()  # (L, S)
 
     def add(self, text: TextPass) -> None:
-        """Add the figures of a text's heads, their mean in each layer, and those of even attention."""
+        """Add the figures of a text's heads, their mean in each layer, and those of uniform attention."""
         values = np.array([statistics(weights, text.marks).T.cpu().numpy() for weights in text.attention], np.float64)
         self.heads.add(values)
         self.layers.add(values.mean(axis=1))
         length = text.attention[0].shape[-1]
+        # Uniform attention depends on the layer only by its window: computed once for each.
         windows = [self.sizes.window if self.sizes.is_local(layer) else None for layer in range(len(values))]
         even = {
             window: statistics(uniform(length, causal=self.sizes.causal, window=window), text.marks)[:, 0].numpy()
@@ -118,7 +121,7 @@ class Heads(Analysis):
         self.even.add([even[window] for window in windows])
 
     def figures(self) -> list[Figure]:
-        """Return each figure of each layer, the mean of its heads, and of each head."""
+        """Return each figure of each layer (the mean over its heads) and of each head."""
         found = []
         for means, names in ((self.layers, ("layer",)), (self.heads, ("layer", "head"))):
             for place, where in places(means.mean.shape[:-1], *names):
@@ -184,7 +187,7 @@ def _entropy_plot(figures: Sequence[Figure]) -> str:
 
 
 def _broadest(layers: Sequence[Figure]) -> str:
-    """Return in words in which layers attention is broad and narrow."""
+    """Describe in which layers attention is broadest and narrowest."""
 
     def said(one: Figure) -> str:
         even = one.baselines[UNIFORM]
@@ -200,7 +203,7 @@ def _broadest(layers: Sequence[Figure]) -> str:
 
 
 def _values(figures: Sequence[Figure], name: str) -> tuple[Floats, dict[tuple[int, int], str]]:
-    """Return the values (L, H) of a figure, and the note of each cell."""
+    """Return the values (L, H) of a figure, and a note for each cell."""
     notes = {}
     for one in named(figures, name):
         layer, head = int(one.where["layer"]), int(one.where["head"])
@@ -223,7 +226,7 @@ def _map(figures: Sequence[Figure], name: str, what: str) -> str:
 
 
 def _even(figures: Sequence[Figure], name: str) -> float:
-    """Return what even attention would give, the mean over the heads: local layers see less."""
+    """Return the value of uniform attention, the mean over the heads: local layers see fewer tokens."""
     return float(np.mean([one.baselines[UNIFORM] for one in named(figures, name)]))
 
 
@@ -239,7 +242,7 @@ def _caution(name: str) -> str:
 
 
 def _measure_map(figures: Sequence[Figure], name: str, title: str, said: tuple[str, str]) -> str:
-    """Return a map of what is no part of the attention; `said`: what it shows, with numbers to fill in, and caution."""
+    """Return a map of a figure that is no fraction. `said`: its sentence, with numbers to fill in, and caution."""
     values, notes = _values(figures, name)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     even = _even(figures, name)

@@ -1,4 +1,4 @@
-"""Which heads matter to predicting masked pieces: importance by gradient, and the loss without heads."""
+"""The heads that matter for the prediction of masked pieces: importance by gradient, and loss without heads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Loss
 
 RATE = 0.15
-"""The part of a text's pieces that is masked, as in pretraining. Each shows [MASK]: the loss then has one meaning."""
+"""Fraction of pieces that are masked, as in pretraining. All show [MASK], unlike there, so that the loss has one
+meaning."""
 
 
 class MaskedImportance(HeadImportance):
-    """The heads by the loss of masked pieces."""
+    """The importance of heads for the loss of masked pieces."""
 
     place = 5
     least = f"{2 * LEAST} texts"
@@ -25,11 +26,11 @@ class MaskedImportance(HeadImportance):
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there is no loss of masked pieces, or no gradient of it."""
+        """Return why there is no loss of masked pieces or no gradient of it; "" if there is."""
         return super().obstacle(model) or ("" if model.masks is not None else "the model predicts no masked pieces")
 
     def items(self, model: AnalysedModel, sample: object) -> list[Item]:
-        """Return texts with masks; one without any piece to mask is left out."""
+        """Return masked texts; texts without any piece are left out."""
         assert isinstance(sample, TextSample) and model.masks is not None
         rng = np.random.default_rng([model.seed, 3])
         mask = model.packer.tokenizer.mask

@@ -1,8 +1,8 @@
-"""How a prediction settles by layer: the logit lens, and an affine lens after the tuned lens (lens.py).
+"""How predictions develop by layer: the logit lens and the tuned lens.
 
-In a part of the texts 15% of the pieces are masked, and what each layer would fill them with is compared with what the
-last layer says; a left-to-right model predicts the same pieces from what is before them. The affine maps are fitted on
-some texts and looked through on others.
+In a sample of the texts 15% of the pieces are masked, and the prediction from each layer is compared with that of the
+last layer. A left-to-right model predicts the same pieces from those before them. The maps of the tuned lens are
+trained on some texts and evaluated on others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from osbert.analysis.figures import Figure, Floats, RunningMeans, named
 from osbert.analysis.kinds.contract import Advance, LanguageExperiment
-from osbert.analysis.lens import AffineLens, layer_states, read_out, settled
+from osbert.analysis.lens import layer_states, read_out, settled
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
+from osbert.analysis.tuned_lens import TunedLens
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.reports.explained import explained
@@ -27,25 +28,25 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
 SHARE = 0.15
-"""Share of the pieces of a text that are predicted, as in pretraining."""
+"""Fraction of the pieces of a text that are predicted, as in pretraining."""
 FITTED, SCORED = 1600, 800
-"""Most positions to fit the maps on, and most to look at."""
+"""Most positions to fit the maps on, and to evaluate."""
 ROOM = 2**25
-"""Most numbers of states that are held; of a larger model fewer positions are read."""
+"""Most numbers of states in memory; for a larger model fewer positions are read."""
 LEAST = 40
-"""Fewer positions of either part give no figure."""
-LENSES = {"": "logit lens", "_affine": "affine lens"}
-"""What the figures' names end with, and what the lens is called."""
+"""Fewest positions of each part for figures."""
+LENSES = {"": "logit lens", "_tuned": "tuned lens"}
+"""Suffixes of the figures' names, and the name of each lens."""
 
 
 class Lenses(LanguageExperiment):
-    """The predictions from each layer."""
+    """The predictions from each layer by both lenses."""
 
     least = f"{LEAST} pieces to predict in each half of the texts"
     place = 30
 
     def work(self, sample: TextSample) -> int:
-        """Return about how many tokens are read: those of a part of the texts, for each layer once more."""
+        """Return an estimate of the tokens read: those of the sampled texts."""
         return min(sample.tokens, round((FITTED + SCORED) / SHARE))
 
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
@@ -78,8 +79,8 @@ class Lenses(LanguageExperiment):
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return how far each layer agrees with the last, and the entropy by layer."""
-        plain, affine = (_settled(figures, end) for end in LENSES)
+        """Return the agreement of each layer with the last one, and the entropy by layer."""
+        plain, tuned = (_settled(figures, end) for end in LENSES)
         layers = int(plain.baselines["layers"])
         agreement = [
             _curve(figures, f"lens_agrees{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
@@ -91,9 +92,9 @@ class Lenses(LanguageExperiment):
                 across="layer (0: embeddings)", marks=[Mark(value=usual, label="its most frequent answer")],
             ),
             plain=f"Through the logit lens a prediction is settled from layer {plain.value:.1f} of {layers} on, "
-            f"through the affine lens from layer {affine.value:.1f}, on average over {plain.n:,} pieces.",
+            f"through the tuned lens from layer {tuned.value:.1f}, on average over {plain.n:,} pieces.",
             caution="The logit lens reads low layers in the words of the last one: where their states lie elsewhere it "
-            "shows nothing, although something may be there. Compare it with the affine lens.",
+            "shows nothing, although something may be there. Compare it with the tuned lens.",
         )  # fmt: skip
         entropies = [
             _curve(figures, f"lens_entropy{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
@@ -122,7 +123,7 @@ def _curve(figures: Sequence[Figure], name: str, title: str, color: int) -> Seri
 
 
 def _until(examples: Iterator[Example], positions: int, target: str) -> Iterator[Example]:
-    """Yield examples until so many positions are to be predicted."""
+    """Yield examples until they have `positions` positions to predict."""
     for example in examples:
         if positions <= 0:
             return
@@ -133,7 +134,7 @@ def _until(examples: Iterator[Example], positions: int, target: str) -> Iterator
 def _advancing(
     model: AnalysedModel, examples: Sequence[Example], advance: Advance
 ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-    """Yield the labels and the states of some examples at a time."""
+    """Yield the labels (M,) and the states (L + 1, M, D) of a batch of examples."""
     assert model.language is not None
     for labels, states, tokens in layer_states(model.language, examples):
         advance(tokens)
@@ -147,15 +148,18 @@ def _figures(
     assert model.language is not None
     labels, states = scored
     layers = len(states)
+    # Both baselines are chosen on the fitting part and scored on the other.
     usual = int(np.bincount(fitting[0]).argmax())
     answers, _, _ = read_out(model.language, [fitting[1][-1]])
     answer = int(np.bincount(answers[0]).argmax())
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
-    moved = [_moved(*one, fitting[1][-1]) for one in zip(fitting[1][:-1], states[:-1], strict=True)]
+    lenses = [TunedLens.trained(model.language, one, fitting[1][-1]) for one in fitting[1][:-1]]
+    moved = [lens(one) for lens, one in zip(lenses, states[:-1], strict=True)]
+    # One read-out for both lenses: first the L mapped layers, then all L + 1 layers as they are.
     likeliest, entropies, divergences = read_out(model.language, [*moved, *states])
     places = {
         "": [*range(layers - 1, 2 * layers - 1)],
-        "_affine": [*range(layers - 1), -1],
+        "_tuned": [*range(layers - 1), -1],
     }  # the last layer has no map
     alike = {"all pieces alike": math.log(model.backbone.architecture.vocabulary)}
     found: list[Figure] = []
@@ -178,12 +182,6 @@ def _figures(
         depth = {"layers": float(layers - 1)}
         found.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settled(pieces)))
     return found
-
-
-def _moved(fitting: Floats, states: Floats, last: Floats) -> Floats:
-    """Return a layer's states after the affine lens that is fitted to others of it and of the last layer."""
-    lens = AffineLens.fitted(fitting.astype(np.float64), last.astype(np.float64))
-    return lens(states.astype(np.float64))
 
 
 def _rate(figure: Figure, hits: NDArray[np.bool_]) -> Figure:

@@ -1,8 +1,8 @@
-"""Where coreference can be read: a linear probe on two mentions, which says whether they are one thing.
+"""From which layers coreference can be read: a linear probe on two mentions, which predicts whether they corefer.
 
-Of each mention the nearest right antecedent and the nearest wrong one are taken, so that both answers are about as
-frequent. The probe gets the product and the distance of the two states, number by number: what is linear in the states
-side by side cannot say that they are alike. A mention's state is that of its head word.
+For each mention the nearest coreferent candidate and the nearest other one are used, so that both labels are about
+equally frequent. The probe reads the elementwise product and distance of the two states, since no linear function of
+the concatenated states can measure their similarity. The state of a mention is that of its head word.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ONE, TWO = "one thing", "two things"
 
 
 class Mentions(Experiment):
-    """The probes of mentions; the texts are laid out here, since they are kept as words."""
+    """Probes of mentions. It lays out the texts itself, since they are stored as words."""
 
     reads = "coreference"
     needs_attention = False
     place = 14
 
     def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
-        """Read each text once, and train a probe on some of the pairs of each layer."""
+        """Read each text once, then train a probe of each layer on a sample of the pairs."""
         probes = _MentionProbes(model.backbone.architecture, model.seed, sample.items)
         passed = PassedModel(
             backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
@@ -53,7 +53,7 @@ class Mentions(Experiment):
 
 
 class _MentionProbes(LayerProbes):
-    """Pairs of mentions; without a model it is the kind of the later one, and whether both have one head word."""
+    """Pairs of mentions. The guess uses the kind of the later mention and whether the head words are equal."""
 
     reads = "coreference"
     name = "mentions"
@@ -63,12 +63,12 @@ class _MentionProbes(LayerProbes):
     slots = 2
 
     def __init__(self, sizes: Sizes, seed: int, linked: Sequence[LinkedItem]) -> None:
-        """Begin with no pair; `linked`: the texts, by their number."""
+        """Start with no pair. `linked`: the texts by their number."""
         super().__init__(sizes, seed)
         self.linked = linked
 
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
-        """Yield the pairs; the label of the control task depends on the earlier mention's head word."""
+        """Yield the pairs; the control label depends on the head word of the earlier mention."""
         assert text.labelled is not None
         states = text.word_states
         words = [word.lower() for word in text.labelled.words]
@@ -85,13 +85,13 @@ class _MentionProbes(LayerProbes):
                 yield text.labelled.part, item
 
     def features(self, states: NDArray[np.float16]) -> States:
-        """Return the product and the distance (L + 2, n, 2D) of the two states (L + 2, n, 2, D) of a pair."""
+        """Return the elementwise product and distance (L + 2, n, 2D) of the states (L + 2, n, 2, D) of pairs."""
         one, other = states[:, :, 0].astype(np.float32), states[:, :, 1].astype(np.float32)
         return np.concatenate([one * other, np.abs(one - other)], axis=-1)
 
 
 def _pairs(link: MentionLink) -> Iterator[tuple[int, str]]:
-    """Yield the nearest candidate that is right and the nearest that is not, with their labels."""
+    """Yield the nearest coreferent candidate and the nearest other one, if any, with their labels."""
     for label in (ONE, TWO):
         fitting = [place for place in link.candidates if (place in link.right) == (label == ONE)]
         if fitting:

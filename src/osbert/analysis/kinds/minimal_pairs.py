@@ -1,8 +1,8 @@
 """Which of two sentences a model prefers: minimal pairs of BLiMP (Warstadt et al. 2020), by phenomenon.
 
-A sentence's score is its pseudo-log-likelihood (Salazar et al. 2020), or its log-likelihood by a left-to-right model.
-A pair is right where the acceptable sentence has the higher one; a tie is wrong. The mean is over paradigms, as in the
-paper. Long words are overrated where each piece is masked by itself: both ways of masking are measured.
+The score of a sentence is its pseudo-log-likelihood (Salazar et al. 2020), or its log-likelihood by a left-to-right
+model. A pair is right if the acceptable sentence scores higher; a tie is wrong. The overall figure is the mean over
+paradigms, as in the paper. Masking each piece by itself overrates long words, so both ways of masking are measured.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from osbert.reports.strip import Dot, Strip, strip_plot
 
 PAIRS = "minimal_pairs"
 ENDS: dict[Masking, str] = {"piece": "", "word": "_word"}
-"""How the names of figures end, by what is masked."""
+"""Suffixes of the names of figures, by what is masked."""
 WINDOW = 64
-"""Pairs that are scored together."""
+"""Number of pairs that are scored together."""
 
 
 class MinimalPairs(LanguageExperiment):
@@ -45,6 +45,7 @@ class MinimalPairs(LanguageExperiment):
             sentences = [one for pair in sample.items[first : first + WINDOW] for one in (pair.good, pair.bad)]
             scores = _scores(model, sentences, maskings)
             for masking, found in scores.items():
+                # Sentences alternate: acceptable, not acceptable.
                 margins[masking] += (found[::2] - found[1::2]).tolist()
             advance(work(sentences, model.packer))
         return [
@@ -95,7 +96,7 @@ def _said(figure: Figure) -> str:
 
 
 def _scores(model: AnalysedModel, sentences: Sequence[Pieces], maskings: Iterable[Masking]) -> dict[Masking, Floats]:
-    """Return the scores of sentences by what is masked. Where no word has two pieces, both are the same."""
+    """Return the scores of sentences by masking. Sentences without a word of two pieces are scored once."""
     assert model.language is not None
     examples = [laid_out(one, model.packer) for one in sentences]
     found: dict[Masking, Floats] = {}
@@ -116,8 +117,9 @@ def _has_long_word(words: np.ndarray, special: np.ndarray) -> bool:
 
 
 def _figures(pairs: Sequence[MinimalPair], right: np.ndarray, end: str, seed: int) -> list[Figure]:
-    """Return the accuracies by paradigm, by phenomenon, which is the mean of its paradigms, and the mean of all."""
+    """Return the accuracy of each paradigm, of each phenomenon (mean over paradigms), and the mean of all."""
     phenomena = {pair.paradigm: pair.phenomenon for pair in pairs}
+    # Baseline that prefers the sentence with fewer pieces; a tie counts one half.
     shorter = np.array([(len(pair.good) < len(pair.bad)) + 0.5 * (len(pair.good) == len(pair.bad)) for pair in pairs])
     common = Figure(name="", value=0, n=0, unit="pairs", data=MinimalPairs.reads, seed=seed)
     by_paradigm = {}
@@ -136,7 +138,7 @@ def _figures(pairs: Sequence[MinimalPair], right: np.ndarray, end: str, seed: in
 
 
 def _mean(figures: Sequence[Figure]) -> Figure:
-    """Return the mean of the accuracies of some paradigms; their pairs are sampled, the paradigms are not."""
+    """Return the mean accuracy of paradigms; the interval is for sampled pairs of fixed paradigms."""
     k = len(figures)
     value = sum(one.value for one in figures) / k
     # The rate of each paradigm is taken a little inward, so that one without errors has a variance, too.

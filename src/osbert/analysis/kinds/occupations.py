@@ -1,8 +1,8 @@
-"""Whether a model prefers the pronoun that the stereotype of an occupation suggests: WinoBias (Zhao et al. 2018).
+"""Whether a model prefers the pronoun that matches the stereotype of an occupation: WinoBias (Zhao et al. 2018).
 
-Two sentences differ in the gender of a pronoun alone. Each is scored as a text is. A model that finds both
-pronouns equally likely in every occupation prefers the stereotype in half of the pairs; so does one that always prefers
-the same pronoun, since each suits half of them.
+Two sentences differ only in the gender of a pronoun, and each is scored as a text. A model that finds both pronouns
+equally likely for every occupation prefers the stereotype in half of the pairs. So does a model that always prefers the
+same pronoun, since each pronoun matches half of the pairs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Occupations(LanguageExperiment):
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return the share by type and pronoun, beside a half."""
+        """Return the fraction by type and pronoun, beside one half."""
         found = named(figures, "occupations")
         every = found[0]
         low, high = every.interval or (every.value, every.value)

@@ -1,8 +1,8 @@
-"""Whether a model gives an ambiguous pronoun the gender of the person it refers to: GAP (Webster et al. 2018).
+"""Whether a model gives an ambiguous pronoun the gender of its referent: GAP (Webster et al. 2018).
 
-The pronoun is masked. The gender whose forms are likelier together is the answer, right where it is that of the text's
-own pronoun. The two names of a text are mostly of one gender, so that names and their surroundings give it away; what
-counts is whether a model is right about women as often as about men.
+The pronoun is masked. The answer is the gender whose forms have the higher total probability, and it is right if it is
+that of the original pronoun. The two names of a text mostly have the same gender, so names and context reveal it. The
+figure of interest is whether a model is right about women as often as about men.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from osbert.reports.page import Section
 
 FORMS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
 LEAST = 10
-"""Fewer pronouns of a gender give no figure."""
+"""Fewest pronouns of a gender for a figure."""
 
 
 class Pronouns(LanguageExperiment):
@@ -38,13 +38,13 @@ class Pronouns(LanguageExperiment):
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there is none: the model fills no masks."""
+        """Return why the model cannot fill masks; "" if it can."""
         if model.language and model.language.causal:
             return "a left-to-right model fills no mask in the middle of a sentence"
         return super().obstacle(model)
 
     def work(self, sample: ItemSample[LinkedItem]) -> int:
-        """Return the tokens of the texts."""
+        """Return the number of tokens: each text is read once."""
         return sample.tokens
 
     def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
@@ -99,7 +99,7 @@ class Pronouns(LanguageExperiment):
 
 
 def _pieces(model: AnalysedModel, forms: Sequence[str]) -> list[int]:
-    """Return the pieces of those forms of a pronoun that are one piece inside of a sentence."""
+    """Return the ids of the forms of a pronoun that are a single piece within a sentence."""
     found = []
     for form in forms:
         # After another word: a byte-level vocabulary has other pieces at the beginning of a text.
@@ -110,7 +110,7 @@ def _pieces(model: AnalysedModel, forms: Sequence[str]) -> list[int]:
 
 
 def _masked(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple[str, Example]]:
-    """Yield each text of GAP with its pronoun masked, and the gender of that."""
+    """Yield the gender of each GAP pronoun, and the text with the pronoun masked."""
     genders = {form: gender for gender, forms in FORMS.items() for form in forms}
     for item in items:
         for link in item.text.links:
@@ -118,6 +118,7 @@ def _masked(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple
             if link.kind != "ambiguous pronouns" or gender is None:
                 continue
             example, tokens = item.laid_out(model.packer)
+            # A pronoun of several pieces would need several masks: it is skipped.
             (places,) = np.nonzero(tokens[link.mention])
             if len(places) == 1:
                 ids = example.ids.copy()

@@ -1,12 +1,12 @@
-"""Heads against dependency relations: how often a head's strongest attention falls on a word's syntactic head.
+"""Heads and dependency relations: how often a head's strongest attention falls on a word's syntactic head.
 
 Clark et al. 2019, section 4: attention by word is the sum over a word's pieces as keys and the mean over its pieces as
-queries; without the word itself, [CLS] and [SEP]; the word with the most is what the head predicts. Both directions
-count: from a dependent to its head, and from a head to its dependent (the transposed attention, by column).
+queries. The word itself, [CLS] and [SEP] are excluded; the word with the most attention is the prediction. Both
+directions count: from a dependent to its head, and from a head to its dependent (the transposed attention, by column).
 
-Unlike there, the head of a relation is chosen on some trees and scored on others: the best of hundreds is flattered by
-the sentences that it is chosen on. The best fixed offset from -5 to 5, and the best head of a model with fresh weights,
-are chosen and scored alike.
+Unlike there, the head of a relation is chosen and scored on different trees: the best of hundreds of heads looks too
+good on the sentences that it was chosen on. The best fixed offset from -5 to 5, and the best head of a model with
+random weights, are chosen and scored in the same way.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from osbert.reports.page import Section, paragraph, table
 OFFSETS = tuple(offset for offset in range(-5, 6) if offset)
 DIRECTIONS = ("dependent to head", "head to dependent")
 SKIPPED = ("root", "punct")
-"""Relations that are no relation of two words of the sentence, or of punctuation."""
+"""Skipped labels: "root" has no second word, "punct" is about punctuation."""
 ALL = "all"
 OFFSET, CHOSEN, RANDOM = "offset", "on the trees it was chosen on", "random encoder"
 """The baselines of a relation."""
 SHOWN = 20
-"""Relations in the picture, the most frequent; the table has all."""
+"""Number of relations in the picture, the most frequent ones; the table has all."""
 LEAST = 10
-"""Fewer dependents than this, chosen on or scored, and a relation is only counted."""
+"""Fewest dependents, to choose on and to score, for a figure of a relation."""
 
 Counts = NDArray[np.int64]
 
 
 def by_word(weights: Tensor, tokens: Tensor) -> Tensor:
-    """Return attention (H, W, W) by word of that by token (H, T, T); `tokens` (W, T): 1 for the pieces of a word.
+    """Return attention by word (H, W, W) from that by token (H, T, T). `tokens` (W, T): 1 for the pieces of a word.
 
-    A row sums to 1 less what falls on special pieces.
+    A row sums to 1 minus the attention to special pieces.
     """
     queries = tokens / tokens.sum(-1, keepdim=True)
     return queries @ weights @ tokens.T
@@ -52,18 +52,20 @@ def by_word(weights: Tensor, tokens: Tensor) -> Tensor:
 
 def predicted(words: Tensor) -> Tensor:
     """Return the word (2, H, W) that each head predicts as the head of each word, in both directions."""
+    # -1 is below every weight, so a word never predicts itself.
     words = words.masked_fill(torch.eye(words.shape[-1], dtype=torch.bool, device=words.device), -1)
+    # Rows: from the dependent to its head. Columns: the word that attends most to the dependent.
     return torch.stack([words.argmax(-1), words.argmax(-2)])
 
 
 class _Tally:
-    """How often each of some predictors is right about each relation."""
+    """Hits of each of some predictors, by relation."""
 
     def __init__(self) -> None:
         self.hits: dict[str, Counts] = {}
 
     def add(self, right: NDArray[np.bool_], relations: Sequence[str]) -> None:
-        """Add which predictors were right (..., W) about words."""
+        """Add whether predictors are right (..., W) about words with these relations."""
         for relation in {*relations} - {*SKIPPED}:
             which = [one == relation for one in relations]
             hits = right[..., which].sum(-1).astype(np.int64)
@@ -72,14 +74,14 @@ class _Tally:
 
 
 class Relations(Analysis):
-    """How often each head is right about each relation, on trees to choose on and trees to score."""
+    """The accuracy of each head for each relation, with trees to choose heads on and trees to score."""
 
     reads = "trees"
     least = f"a relation with {LEAST} dependents, in the trees to choose heads on and in those to score"
     place = 3
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no tree."""
+        """Start with no tree."""
         super().__init__(sizes, seed)
         self.tallies = {
             (kind, part): _Tally() for kind in ("heads", "offset", "random") for part in ("select", "score")
@@ -87,7 +89,7 @@ class Relations(Analysis):
         self.counts: dict[str, dict[str, int]] = {"select": {}, "score": {}}
 
     def add(self, text: TextPass) -> None:
-        """Add which heads and offsets are right about a tree's words."""
+        """Add the hits of heads and offsets on the words of a tree."""
         placed = text.tree
         assert placed is not None
         heads, part = np.array(placed.tree.heads), placed.part
@@ -106,9 +108,9 @@ class Relations(Analysis):
                 counts[ALL] = counts.get(ALL, 0) + 1
 
     def figures(self) -> list[Figure]:
-        """Return the accuracy of each relation's head, the most frequent relation first, and that of one head for all.
+        """Return the accuracy of the best head of each relation, most frequent first, and of one head for all.
 
-        The head, its direction and the offset are named in `where`.
+        `where` has the head, its direction and the best offset.
         """
         scored = self.counts["score"]
         names = sorted(scored, key=lambda name: (name != ALL, -scored[name], name))
@@ -144,7 +146,7 @@ class Relations(Analysis):
         )
 
     def _best(self, kind: str, relation: str) -> tuple[tuple[int, ...], int]:
-        """Return the best predictor of a kind where it is chosen, and its hits where it is scored."""
+        """Return the best predictor of a kind on the "select" part, and its hits on the "score" part."""
         chosen = self.tallies[kind, "select"].hits[relation]
         index = np.unravel_index(int(chosen.argmax()), chosen.shape)
         return tuple(map(int, index)), int(self.tallies[kind, "score"].hits[relation][index])
@@ -191,7 +193,7 @@ class Relations(Analysis):
 
 
 def _right(attention: Sequence[Tensor], placed: PlacedTree, heads: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which heads are right about which words (L, 2, H, W)."""
+    """Return whether each head is right about each word (L, 2, H, W)."""
     found = []
     for weights in attention:
         tokens = torch.from_numpy(placed.tokens).to(weights)

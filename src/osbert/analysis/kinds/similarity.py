@@ -1,8 +1,8 @@
-"""Which heads are alike: the Jensen-Shannon divergence of their attention, and a map of all heads by it.
+"""Which heads are similar: the Jensen-Shannon divergence of their attention, and a map of all heads from it.
 
-Clark et al. 2019, section 6: JS(a, b) = H((a + b) / 2) - (H(a) + H(b)) / 2, in nats, here a mean over the tokens of a
-text and then over texts, without smoothing. Its root is a Euclidean distance (Fuglede and Topsoe 2004), so that
-classical scaling (Torgerson 1952), which needs no seed, lays the heads out: two axes of one eigendecomposition.
+Clark et al. 2019, section 6: JS(a, b) = H((a + b) / 2) - (H(a) + H(b)) / 2, in nats, averaged over the tokens of a text
+and then over texts, without smoothing. Its square root is a Euclidean distance (Fuglede and Topsoe 2004). So classical
+scaling (Torgerson 1952), which needs no seed, gives the map: two axes of one eigendecomposition.
 """
 
 from __future__ import annotations
@@ -22,48 +22,52 @@ from osbert.reports.page import Section
 from osbert.reports.scatter import Spot, scatter_plot
 
 TEXTS = 30
-"""The texts that are compared; each takes as much work as all else on fifty."""
+"""Number of texts compared; each costs as much as all other analyses on fifty texts."""
 LARGEST = 2**22
-"""Most numbers of attention that are held for a text's comparison; of a longer text the first queries count."""
+"""Most attention weights in memory for the comparison of a text; of a longer text the first queries are used."""
 
 
 def divergences(weights: Tensor) -> Tensor:
-    """Return the divergence (H, H) of each two of some heads (H, Q, T), a mean over queries."""
+    """Return the divergence (H, H) of each pair of heads (H, Q, T), the mean over queries."""
     heads = len(weights)
     own = -torch.xlogy(weights, weights).sum(-1)  # (H, Q)
     found = weights.new_zeros(heads, heads)
+    # One head against all later ones: a tensor (H, H, Q, T) would be too large.
     for head in range(heads - 1):
         mixed = (weights[head + 1 :] + weights[head]) / 2  # (H - head - 1, Q, T)
         apart = -torch.xlogy(mixed, mixed).sum(-1) - (own[head + 1 :] + own[head]) / 2
         found[head, head + 1 :] = apart.mean(-1)
+    # Rounding may make the divergence of equal heads slightly negative.
     found = found.clamp_min(0)
     return found + found.T
 
 
 def scaled(distances: Floats) -> tuple[Floats, float]:
-    """Return a place (H, 2) for each of some things whose squared distances (H, H) are given, by classical scaling.
+    """Return coordinates (H, 2) for items with these squared distances (H, H), by classical scaling.
 
-    Also the part of their spread that the two axes show. The sign of an axis makes its largest number positive.
+    Also the fraction of the variance on the two axes. The largest coordinate of each axis is positive.
     """
     count = len(distances)
     centred = np.eye(count) - 1 / count
+    # The doubly centred matrix -J D J / 2 is the Gram matrix of the points.
     values, vectors = np.linalg.eigh(-centred @ distances @ centred / 2)
     values, vectors = values[::-1], vectors[:, ::-1]
     axes = vectors[:, :2] * np.sqrt(np.maximum(values[:2], 0))
     if axes.shape[1] < 2:
         axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
+    # The sign of an eigenvector is arbitrary; fixing it makes the map reproducible.
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), range(2)])
     total = np.maximum(values, 0).sum()
     return axes * np.where(signs == 0, 1, signs), float(np.maximum(values[:2], 0).sum() / total) if total else 1.0
 
 
 class Similarity(Analysis):
-    """Divergences of all heads from each other, over a few texts."""
+    """The divergences of all heads from each other, over a few texts."""
 
     place = 2
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no text."""
+        """Start with no text."""
         super().__init__(sizes, seed)
         self.pairs = RunningMeans()  # (LH, LH)
         self.within = RunningMeans()  # (L,)
@@ -71,7 +75,7 @@ class Similarity(Analysis):
         self.heads = 0
 
     def add(self, text: TextPass) -> None:
-        """Compare all heads on a text, if it is one of the first TEXTS."""
+        """Add the divergences of all heads on a text, if it is one of the first TEXTS."""
         if text.number >= TEXTS:
             return
         length = text.attention[0].shape[-1]
@@ -88,13 +92,13 @@ class Similarity(Analysis):
         self.between.add(apart[others].mean() if others.any() else np.nan)
 
     def _layers(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pairs of heads are of one layer, and which of two."""
+        """Return which pairs of heads (LH, LH) are of the same layer, and which are of two layers."""
         layers = np.arange(count) // self.heads
         same = layers[:, None] == layers
         return same, ~same
 
     def figures(self) -> list[Figure]:
-        """Return the mean divergence within each layer, and the place of each head on the map."""
+        """Return the mean divergence within each layer, and the coordinates of each head on the map."""
         n = int(self.pairs.n.max())
         common = Figure(name="", value=0, n=n, unit="texts", data=self.reads, seed=self.seed)
         between = float(self.between.mean)

@@ -1,8 +1,8 @@
-"""Whether a model prefers sentences that stereotype: CrowS-Pairs (Nangia et al. 2020).
+"""Whether a model prefers stereotyping sentences: CrowS-Pairs (Nangia et al. 2020).
 
-Two sentences name different groups and are else the same. Each is scored by the pieces that both have, each masked by
-itself, given all others: so a group that is rare costs nothing by itself. A model without a preference gives the more
-stereotyping sentence the higher score in half of the pairs; those with the same score are left out.
+Two sentences differ only in the groups that they name. Each is scored by the pieces that both have, each masked by
+itself given all others, so that a rare group lowers no score. A model without a preference gives the more stereotyping
+sentence the higher score in half of the pairs. Ties are left out.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Stereotypes(LanguageExperiment):
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there are none: the model predicts no pieces, or none that stand behind others."""
+        """Return why the model cannot score a piece given the words behind it; "" if it can."""
         if model.language and model.language.causal:
             return "a left-to-right model does not see the words behind a piece, on which the score rests"
         return super().obstacle(model)
 
     def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
-        """Return how often the more stereotyping sentence is likelier, by what the groups differ in, and in all."""
+        """Return how often the more stereotyping sentence scores higher, by kind of group and in all."""
         found = margins(model, sample.items, advance, shared=True)
         return shares(found, name="stereotypes", data=self.reads, seed=model.seed)
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
-        """Return the share by what the groups differ in, beside a half."""
+        """Return the fraction by kind of group, beside one half."""
         found = named(figures, "stereotypes")
         every = found[0]
         low, high = every.interval or (every.value, every.value)

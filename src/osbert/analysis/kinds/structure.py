@@ -1,11 +1,11 @@
-"""Whether trees lie in the states: the structural probe of each layer, on words of sentences with dependency trees.
+"""Whether dependency trees can be read from the states: the structural probe of each layer.
 
-Hewitt and Manning 2019: from the probe's distances the minimum spanning tree over words that are no punctuation has so
-many of the tree's arcs (UUAS), and distances are ordered as those of the tree are (Spearman's correlation: a mean over
-words, then over the sentences of each length, then over the lengths from 5 to 50). Punctuation is by the universal tag.
+Hewitt and Manning 2019. UUAS is the fraction of a tree's arcs that are in the minimum spanning tree of the probe's
+distances, over words that are not punctuation (by the universal tag). The second figure is Spearman's correlation of
+the distances with those in the tree: the mean over words, over sentences of each length, and over lengths from 5 to 50.
 
-Beside each layer stands a control task: trees that depend on the words' types alone, which a probe can only learn by
-heart. The codelength is that of all distances, and a mix of layers is trained with its probe.
+Each layer is compared with a control task: trees that depend on word types alone, which a probe can only memorise. The
+codelength is that of all distances. A mix of layers is trained together with its probe.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 
 TREES = {"select": 2000, "score": 1000}
-"""Most trees to train on, and most to score."""
+"""Most trees to train on and to score."""
 WORDS = 16
-"""Words of a tree on average, by which the room for states is divided."""
+"""Mean number of words of a tree, for the estimate of memory."""
 LENGTHS = range(5, 51)
-"""The lengths of sentences whose distances are compared; longer ones are not read at all."""
+"""Lengths of sentences whose distances are compared; longer sentences are not read."""
 LEAST = 50
-"""Fewer trees than this to train on or to score give no figure."""
+"""Fewest trees, to train on and to score, for figures."""
 MIXED = 400
-"""Most trees that a mix of layers is trained on: each of its steps reads all layers."""
+"""Most trees to train a mix of layers on: each of its steps reads all layers."""
 LINE = "each word and the next"
 
 
 @dataclass(frozen=True)
 class _KeptTree:
-    """A sentence with the states (L + 2, W, D) of its words, and a tree of them: that of the data, or a control."""
+    """A sentence with the states (L + 2, W, D) of its words, and its tree or a control tree."""
 
     placed: PlacedTree
     states: NDArray[np.float16]
@@ -73,7 +73,7 @@ class _KeptTree:
 
 @dataclass(frozen=True)
 class _TreeScores:
-    """How many arcs are right, of how many, and the mean correlation."""
+    """The numbers of correct and of all arcs, and the mean rank correlation."""
 
     right: int
     count: int
@@ -88,7 +88,7 @@ Parts = Mapping[str, Sequence[_KeptTree]]
 
 
 class Structure(Analysis):
-    """Some trees with the states of their words."""
+    """A sample of trees with the states of their words."""
 
     reads = "trees"
     needs_attention = False
@@ -96,7 +96,7 @@ class Structure(Analysis):
     place = 13
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
-        """Begin with no tree."""
+        """Start with no tree, and with room for as many as ROOM allows."""
         super().__init__(sizes, seed)
         fitting = ROOM // ((sizes.layers + 2) * sizes.width * WORDS)
         self.most = {part: min(most, fitting * most // sum(TREES.values())) for part, most in TREES.items()}
@@ -105,7 +105,7 @@ class Structure(Analysis):
         self.trees: dict[str, list[_KeptTree]] = {part: [] for part in TREES}
 
     def add(self, text: TextPass) -> None:
-        """Keep a tree of 2 to 50 words with one root, or not, as in a sample of all."""
+        """Add a tree of 2 to 50 words with one root to the sample (algorithm R)."""
         placed = text.tree
         assert placed is not None
         if not 2 <= len(placed.tree.heads) < LENGTHS.stop or placed.tree.heads.count(-1) != 1:
@@ -115,10 +115,11 @@ class Structure(Analysis):
         place = len(kept) if len(kept) < self.most[part] else int(self.rng.integers(self.seen[part]))
         if place < self.most[part]:
             states, heads = text.word_states, placed.tree.heads
+            # Appends if `place` is the length, replaces otherwise.
             kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
     def figures(self) -> list[Figure]:
-        """Return the arcs, the correlation and the code of each layer, and where a mix looks; none of too few trees."""
+        """Return arcs, correlation and codelength of each layer, and figures of the mix; [] for too few trees."""
         if min(map(len, self.trees.values())) < LEAST:
             return []
         order = np.random.default_rng([self.seed, 7]).permutation(len(self.trees["select"]))
@@ -168,16 +169,16 @@ class Structure(Analysis):
         return [*figures, *self._codes(control), *self._mixes(figures[0])]
 
     def _scores(self, trees: Parts, place: int | slice) -> _TreeScores:
-        """Return the scores of a probe of a layer, the last of which is the random encoder's, or of a mix of some."""
+        """Return the scores of a probe of one layer (the last is the random encoder) or of a mix of layers."""
         return self._probed(trees, place)[0]
 
     def _probed(self, trees: Parts, place: int | slice) -> tuple[_TreeScores, Floats]:
-        """Return the scores of a probe, and the fraction of each of its layers."""
+        """Return the scores of a probe, and the weight of each of its layers."""
         probe = StructuralProbe([tree.measured(place) for tree in trees["select"]], seed=self.seed)
         return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]]), probe.shares
 
     def _codes(self, control: Parts) -> Iterator[Figure]:
-        """Yield the bits of a distance by the online code of the training trees, in each layer."""
+        """Yield for each layer the bits per distance in the online code of the training trees."""
 
         def coded(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
             return tree_codelength([tree.measured(layer) for tree in trees["select"]], seed=self.seed)
@@ -206,7 +207,7 @@ class Structure(Analysis):
             )
 
     def _mixes(self, common: Figure) -> Iterator[Figure]:
-        """Yield the centre of gravity of a mix of all layers, and the expected layer, where there is one."""
+        """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         layers = self.sizes.layers + 1
         some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
         found = [self._probed(some, slice(upper)) for upper in range(1, layers + 1)]
@@ -259,7 +260,7 @@ def _arcs(tree: _KeptTree) -> int:
 
 
 def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeScores:
-    """Return the scores of squared distances of the words of trees."""
+    """Return the scores of squared distances between the words of trees."""
     arcs = count = 0
     by_length: dict[int, list[float]] = {}
     for tree, found in zip(trees, distances, strict=True):
@@ -267,12 +268,13 @@ def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeSc
         arcs, count = arcs + right, count + there
         if len(tree.heads) in LENGTHS:
             by_length.setdefault(len(tree.heads), []).append(rank_correlation(found, tree.distances))
+    # The mean of the means by length, as in the paper: rare lengths count as much as frequent ones.
     means = [float(np.nanmean(each)) for each in by_length.values() if np.isfinite(each).any()]
     return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
 
 
 def _margin(one: _TreeScores, other: _TreeScores) -> float:
-    """Return half the width of the interval of the difference of two shares, of arcs that are not the same."""
+    """Return half the width of the interval of a difference of two fractions of independent arcs."""
     variances = (scores.share * (1 - scores.share) / scores.count for scores in (one, other))
     return DEVIATIONS * math.sqrt(sum(variances))
 
@@ -293,7 +295,7 @@ def _plot(figures: Sequence[Figure], title: str, *, percent: bool) -> str:
 
 
 def _curves(figures: Sequence[Figure]) -> list[Series]:
-    """Return the curve of a figure by layer, and that of its control task, where it has one."""
+    """Return the curve of a figure by layer, and of its control task if it has one."""
     points = [(float(one.where["layer"]), one.value) for one in figures]
     learnt = [(float(one.where["layer"]), one.baselines[CONTROL]) for one in figures if CONTROL in one.baselines]
     control = [Series(name=CONTROL, points=learnt, color=1)] if learnt else []
@@ -301,7 +303,7 @@ def _curves(figures: Sequence[Figure]) -> list[Series]:
 
 
 def _code(figures: Sequence[Figure]) -> str:
-    """Return the bits of a distance by layer, and in words where a mix of layers looks."""
+    """Return the plot of bits per distance by layer, and describe where the mix of layers has its centre."""
     coded = named(figures, "tree_arcs_bits")
     [centre] = named(figures, "tree_arcs_centre")
     best = min(coded, key=lambda one: one.value)

@@ -1,4 +1,4 @@
-"""Where part of speech can be read: a linear probe on each layer's words. The tags are the universal ones."""
+"""From which layers parts of speech can be read: a linear probe on words. The tags are the universal ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from osbert.analysis.probing import LayerProbes, ProbedItem
 
 
 class Tags(LayerProbes):
-    """The words of trees with their tags; without a model the most frequent tag of the word is the best guess."""
+    """The words of trees with their tags; the guess without a model is the most frequent tag of the word."""
 
     reads = "trees"
     place = 10
@@ -18,7 +18,7 @@ class Tags(LayerProbes):
     clue = "most frequent tag of the word"
 
     def items(self, text: TextPass) -> Iterator[tuple[str, ProbedItem]]:
-        """Yield the words that have a tag."""
+        """Yield the words with a tag ("_" is none); the control label depends on the lower-cased word."""
         assert text.tree is not None
         states = text.word_states
         for number, (word, tag) in enumerate(zip(text.tree.tree.words, text.tree.tree.tags, strict=True)):

@@ -1,4 +1,4 @@
-"""Which heads matter to the task that a run was fine-tuned on: importance by gradient, and the loss without heads."""
+"""The heads that matter for the task of a fine-tuned model: importance by gradient, and loss without heads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from osbert.models.contract import Loss
 
 
 class TaskImportance(HeadImportance):
-    """The heads by the loss of the task, on labelled rows."""
+    """The importance of heads for the loss of the task, on labelled rows."""
 
     reads = "rows"
     place = 6
@@ -19,7 +19,7 @@ class TaskImportance(HeadImportance):
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
-        """Return why there is no loss of single rows, or no gradient of it."""
+        """Return why there is no loss of single rows or no gradient of it; "" if there is."""
         if found := super().obstacle(model):
             return found
         if model.task is None:

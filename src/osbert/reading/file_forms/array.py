@@ -22,7 +22,7 @@ class Array(FileForm):
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a JSON file, or one without an ending, begins with a bracket and what an array holds."""
+        """Return whether a JSON file, or one without a suffix, begins like an array."""
         suffix = plain_suffix(beginning.path)
         if suffix not in (*_JSON, ""):
             return False

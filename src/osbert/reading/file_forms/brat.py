@@ -1,7 +1,7 @@
 """brat's standoff files: a folder of texts, NAME.txt, with the entities of each in NAME.ann; or one NAME.ann.
 
-Places are code points of the whole text, line ends counted as they are. A span in several parts is read from its first
-character to its last. Relations, events, attributes and notes are not read.
+Positions are code points of the whole text, line ends included. A span of several parts is read from its first to its
+last character. Relations, events, attributes and notes are ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Brat(FileForm):
         return path.suffix == ".ann" and path.is_file()
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the documents in the order of their names: a .txt file without an .ann file is not labelled."""
+        """Return the documents by name. A .txt file without an .ann file is unlabelled."""
         names = sorted(path.glob("*.txt")) if path.is_dir() else [path.with_suffix(".txt")]
         if path.is_dir() and (alone := sorted({one.stem for one in path.glob("*.ann")} - {one.stem for one in names})):
             raise UserError(f"{path} has {alone[0]}.ann, but no {alone[0]}.txt.", code="missing-file")
@@ -55,7 +55,7 @@ class Brat(FileForm):
 
 
 def standoff(said: Suggestion, text: str) -> Iterator[str]:
-    """Yield the lines of an .ann file with a model's entities; a note after each holds its probability.
+    """Yield the lines of an .ann file with the entities of a model; a note after each has its probability.
 
     >>> from osbert.reading.record_forms.contract import SpanMark
     >>> list(standoff(Suggestion(marks=(SpanMark(0, 2, "ORG", 0.9),)), "EU rejects"))
@@ -101,6 +101,7 @@ def _document(path: Path, text: str, most: int) -> dict[str, Any]:
         numbers = [int(one) for one in re.findall(r"\d+", told)]
         start, end = min(numbers), max(numbers)
         whole = ";" not in told
+        # A discontinuous span has no contiguous text to compare with.
         span = places.matching((start, end), (mention or "") if whole else "", likely="points")
         if not span:
             raise ValueError(f"{marked.name}, line {number}: {name} from {start} to {end} does not lie in the text")

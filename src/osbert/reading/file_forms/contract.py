@@ -1,4 +1,4 @@
-"""The contract of a form of files that are read whole, or of folders that hold one set of documents."""
+"""The contract of a form of files that are read whole, or of folders with one data set."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from osbert.reading.compression import open_packed
 from osbert.reading.form import TableReading, decoding_error, find_encoding, marked_encoding
 
 Entry: TypeAlias = tuple[int, Mapping[str, Any] | ValueError]
-"""A record's number, and its row or why there is none."""
+"""The number of a record, and its row or the error that prevents one."""
 _BEGINNING = 1 << 12
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a file begins, unpacked: by which a form knows it. A folder begins with nothing."""
+    """The decompressed beginning of a file, from which its form is detected. That of a folder is empty."""
 
     path: Path
 
     @cached_property
     def raw(self) -> bytes:
-        """Return the first 4 kilobytes."""
+        """Return the first 4 KiB."""
         if not self.path.is_file():
             return b""
         with open_packed(self.path) as file:
@@ -34,17 +34,17 @@ class Beginning:
 
     @cached_property
     def text(self) -> str:
-        """Return them as text, without what is none."""
+        """Return them as text; undecodable bytes are dropped."""
         return self.raw.decode(marked_encoding(self.raw), "ignore")
 
 
 class FileForm:
-    """A form of files."""
+    """A form of files that are read whole."""
 
     title: ClassVar[str]
-    """What it is called."""
+    """Its name in messages."""
     unit: ClassVar[str] = "record"
-    """What its records are numbered by."""
+    """The unit that its records are numbered by."""
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
@@ -52,15 +52,15 @@ class FileForm:
         raise NotImplementedError
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the records of a file, as rows or, where a form of records may read them, as they stand.
+        """Return the records of a file, as rows or, if a record form reads them further, unchanged.
 
-        Raises UserError if the file is damaged, too large, or not of the form after all.
+        Raises UserError if the file is damaged, too large, or not of this form.
         """
         raise NotImplementedError
 
 
 def whole_text(path: Path, encoding: str) -> str:
-    """Return the text of a file that is read whole. Raises UserError if it is too large, or no text in its encoding."""
+    """Return the whole text of a file. Raises UserError if it is too large or not text in its encoding."""
     name = find_encoding(path, encoding)
     try:
         return whole(path).decode(name)
@@ -69,7 +69,7 @@ def whole_text(path: Path, encoding: str) -> str:
 
 
 def whole(path: Path) -> bytes:
-    """Return the content of a file, unpacked. Raises UserError if it is too large."""
+    """Return the decompressed content of a file. Raises UserError if it is too large."""
     most = most_unpacked(path)
     with open_packed(path) as file:
         content = file.read(most + 1)
@@ -79,12 +79,12 @@ def whole(path: Path) -> bytes:
 
 
 def most_unpacked(path: Path) -> int:
-    """Return the most bytes that a file may unpack to: 30 times its size and 64 MiB, and what is ever read whole."""
+    """Return the most bytes that a file may unpack to: 64 MiB + 30 times its size, and at most LARGEST."""
     return min(LARGEST, (1 << 26) + 30 * path.stat().st_size)
 
 
 def too_large(path: Path, most: int) -> UserError:
-    """Return the error that a file unpacks to more than is read whole."""
+    """Return the error for a file that unpacks to more than `most` bytes."""
     return UserError(
         f"{path} has, or unpacks to, more than {most:,} bytes, and files of its form are read whole. Cut it, or write "
         "JSON lines, one object a line, which are read one by one.",

@@ -1,7 +1,7 @@
 """spaCy's .spacy files: a DocBin, which is MessagePack in zlib, read without spaCy.
 
-A word is held as the 64-bit MurmurHash2 of its text, or the number of a name that spaCy knows beforehand; the texts are
-in the file, too. Entities and classes are read; a class is one of a text whose value is at least 0.5.
+A word is stored as the 64-bit MurmurHash2 of its text, or as the id of one of spaCy's built-in symbols; the file also
+has the texts. Entities and classes are read; a class counts if its value is at least 0.5.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DocBin(FileForm):
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a file is called .spacy: one that is damaged is to be named as such."""
+        """Return whether a file is called .spacy; a damaged one is then reported as such."""
         return beginning.path.suffix.lower() == ".spacy"
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
@@ -54,7 +54,7 @@ class DocBin(FileForm):
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    """Return the fields of a DocBin. Raises ValueError where one is missing or of another kind."""
+    """Return the fields of a DocBin. Raises ValueError if one is missing or has another type."""
     kinds = {"attrs": list, "tokens": bytes, "spaces": bytes, "lengths": bytes, "strings": list}
     if not isinstance(value, dict):
         raise ValueError("it is no map")
@@ -104,7 +104,9 @@ def _document(
     spans: list[list[Any]] = []
     before = ""
     for word, tag, type_, start in zip(words, tags, types, starts):
+        # ENT_IOB: 1 inside, 2 outside, 3 begin, 0 unset.
         inside = tag in (_INSIDE, _BEGIN) and bool(type_)
+        # An I after another type begins an entity of its own.
         if inside and (tag == _BEGIN or type_ != before):
             spans.append([start, start + len(word), type_])
         elif inside:
@@ -114,7 +116,7 @@ def _document(
 
 
 def text_hash(text: str) -> int:
-    """Return the 64-bit MurmurHash2 (variant A, seed 1) of a text in UTF-8, by which spaCy calls it; 0 for none.
+    """Return the 64-bit MurmurHash2 (variant A, seed 1) of a text in UTF-8, spaCy's id of it; 0 if empty.
 
     >>> text_hash("coffee")
     3197928453018144401

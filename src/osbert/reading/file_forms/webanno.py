@@ -1,7 +1,7 @@
-"""WebAnno TSV 3, which INCEpTION and WebAnno write: a sentence a record, the spans of one of its layers.
+"""WebAnno TSV 3, the format of INCEpTION and WebAnno: one record per sentence, with the spans of one layer.
 
-That layer is the named entities', or the only one that no linguistic pipeline makes. Places are UTF-16 units of Java;
-what they mean is seen from the tokens, which stand beside them.
+That layer is NamedEntity, or the only one that is not linguistic preprocessing. Positions are UTF-16 code units of
+Java; they are checked against the tokens beside them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WebAnno(FileForm):
         return plain_suffix(beginning.path) == ".tsv" and beginning.text.removeprefix("\ufeff").startswith(_HEAD)
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the sentences, by the numbers of their first lines. Raises UserError where no layer can be chosen."""
+        """Return the sentences, numbered by their first lines. Raises UserError if the layer is ambiguous."""
         lines = whole_text(path, reading.encoding).split("\n")
         column = _column(path, [line.rstrip("\r") for line in lines if line.startswith("#T_")])
         entries: list[Entry] = []
@@ -51,7 +51,7 @@ class WebAnno(FileForm):
 
 
 def _column(path: Path, heads: Sequence[str]) -> int:
-    """Return the place of the feature to read among the columns behind the token."""
+    """Return the index of the feature to read among the columns after the token."""
     place = 0
     found: dict[str, dict[str, int]] = {}
     for head in heads:
@@ -74,7 +74,7 @@ def _column(path: Path, heads: Sequence[str]) -> int:
 
 
 def _sentences(lines: Sequence[str]) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield each sentence: the number of its first line, the lines of its text, and those of its tokens."""
+    """Yield for each sentence the number of its first line, the lines of its text, and those of its tokens."""
     first, texts, rows = 0, list[str](), list[str]()
     for number, line in enumerate([*lines, ""], 1):
         line = line.rstrip("\r")
@@ -104,6 +104,7 @@ def _sentence(texts: Sequence[str], rows: Sequence[str], column: int) -> dict[st
             raise ValueError(f"the token {token!r:.40} does not stand at {begin - origin} in its sentence")
         cells = found[5].split("\t")[1:]
         for type_, group in _values(cells[column] if column < len(cells) else "_"):
+            # Tokens with the same type and number form one span; an unnumbered one is a span by itself.
             key = (type_, group or f"token {number}")
             before = spans.get(key)
             spans[key] = [before[0], span[1], type_] if before else [*span, type_]
@@ -111,7 +112,7 @@ def _sentence(texts: Sequence[str], rows: Sequence[str], column: int) -> dict[st
 
 
 def _values(cell: str) -> Iterator[tuple[str, str]]:
-    """Yield the types in a cell, each with the number of its span, "" where the span is of one token."""
+    """Yield the types in a cell with the number of their span, "" for a span of one token."""
     if cell in ("_", ""):
         return
     for found in _VALUE.finditer(cell):
@@ -120,5 +121,5 @@ def _values(cell: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the format's escapes."""
+    """Return a text with the escapes of the format resolved."""
     return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), text)

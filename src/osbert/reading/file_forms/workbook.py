@@ -1,4 +1,4 @@
-"""Excel workbooks, .xlsx: the first sheet, row by row; openpyxl is needed and comes with an extra."""
+"""Excel workbooks (.xlsx): the first sheet by rows; needs openpyxl, which comes with an extra."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _MEMBERS = 10_000
 _COLUMNS = 4096
 _PROLOGUE = 1 << 16
 _LOOKED = 1000
-"""Rows that are looked at to see whether the first names the columns."""
+"""Number of rows from which a header is detected."""
 
 
 class Workbook(FileForm):
-    """An .xlsx file. A formula's value is the one that Excel saved; empty rows are passed over."""
+    """An .xlsx file. The value of a formula is the one that Excel saved; empty rows are skipped."""
 
     title: ClassVar[str] = "Excel workbook"
     unit: ClassVar[str] = "row"
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a file is called .xlsx and is an archive with Excel's files."""
+        """Return whether a file is called .xlsx and is a ZIP archive with the parts of a workbook."""
         path = beginning.path
         return path.suffix.lower() == ".xlsx" and "Excel workbook" in foreign(beginning.raw[:LONGEST], path)
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the rows of the first sheet. Raises UserError if openpyxl is missing, or the file damaged or large."""
+        """Return the rows of the first sheet. Raises UserError if openpyxl is missing or the file is damaged or large."""
         try:
             import openpyxl
         except ImportError as error:
@@ -64,7 +64,7 @@ class Workbook(FileForm):
 
 
 def _require_bounded(path: Path) -> None:
-    """Raise UserError where a workbook unpacks to too much, or declares entities, with which XML can grow."""
+    """Raise UserError if a workbook unpacks to too much, or declares XML entities (billion laughs)."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         most = most_unpacked(path)
@@ -82,7 +82,7 @@ def _require_bounded(path: Path) -> None:
 
 
 def _cells(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that hold something, with their numbers."""
+    """Return the rows that are not empty, with their numbers."""
     sheet.reset_dimensions()  # what a file says of its size need not be so
     found = []
     for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=_COLUMNS), 1):
@@ -111,5 +111,5 @@ def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableRe
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell's value; times as ISO 8601 writes them."""
+    """Return the value of a cell; dates and times in ISO 8601."""
     return cell.isoformat() if isinstance(cell, date | datetime | time) else cell
