@@ -228,7 +228,7 @@ class Corpus:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return what corpus.json says; UserError when there is none or it is not one of ours."""
+    """Return the content of corpus.json. Raises UserError if there is none or if it has another format."""
     path = folder / MANIFEST
     if not path.is_file():
         begun = (folder / "building.json").is_file()

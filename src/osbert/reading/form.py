@@ -1,4 +1,4 @@
-"""The form of a user's file, detected from its content: encoding, delimiter, quotes, header, columns."""
+"""Detects the form of a user's file from its content: encoding, delimiter, quotes, header, columns."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
-"""Excel's hint at the delimiter, a line before the first row."""
+"""Excel's declaration of the delimiter (sep=;), a line before the first row."""
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 LONGEST_LINE = 1 << 22
-"""Most characters of a line, more than War and Peace has. Cutting it into pieces takes a hundred bytes for each."""
+"""Most characters of a line, more than War and Peace has. Splitting it takes about 100 bytes per cell."""
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
 _SAMPLE_BYTES = 1 << 15
@@ -45,16 +45,16 @@ _SAMPLE_BYTES = 1 << 15
 
 @dataclass(frozen=True, kw_only=True)
 class TableReading:
-    """What the user says about a file; the rest is detected from its first 1,000 lines."""
+    """What the user specifies about a file; the rest is detected from its first 1,000 lines."""
 
     delimiter: str = ""
     header: Choice = "auto"
     quotes: Choice = "auto"
     encoding: str = ""
     names: tuple[str, ...] = ()
-    """Columns that the user named: a first line that holds them is a header."""
+    """Column names from the user: a first line that contains one is a header."""
     surplus: int = 0
-    """Cells behind the columns that some rows are known to have; they are not read."""
+    """Number of extra cells that some rows have beyond the columns; they are not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Format:
     """The detected form.
 
     `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory),
-    "records" (what a file that is read whole holds, or an annotation tool's). `title`: what the last is called; `unit`:
+    "records" (from a file that is read whole, or from an annotation tool). `title`: the name of the last kind. `unit`:
     what rows are numbered by.
     """
 
@@ -75,18 +75,18 @@ class Format:
     quotes: bool = False
     header: bool = False
     hint: bool = False
-    """Whether the first line is Excel's hint at the delimiter, sep=;, and no row."""
+    """Whether the first line is Excel's declaration of the delimiter, sep=;, and no row."""
     newline: str = "\n"
     surplus: int = 0
-    """Cells behind the columns that a row may have."""
+    """Number of extra cells that a row may have."""
 
     @property
     def objects(self) -> bool:
-        """Return whether its rows are objects, for which JSON lines suit better than cells."""
+        """Return whether its rows are objects, which JSON lines represent better than cells."""
         return self.kind in ("jsonl", "rows", "records")
 
     def describe(self) -> str:
-        """Return the form in words, as it is shown before training."""
+        """Describe the form, for display before training."""
         title = self.title or {"parquet": "Parquet", "rows": "rows in memory"}.get(self.kind)
         if title:
             return f"{title}; columns: {', '.join(self.columns)}"
@@ -101,16 +101,16 @@ class Format:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only.
+    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end only at line feeds.
 
-    Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook, or of another
+    Raises UserError if its first bytes are those of another kind of file, such as an Excel workbook, or of another
     Unicode encoding than the UTF-8 that was detected or named.
     """
     return _Lines(path, encoding)
 
 
 class _Lines(io.TextIOWrapper):
-    """The text of a file, none of whose lines may be endless: a few kilobytes of .gz can be a line of gigabytes."""
+    """The text of a file with lines of bounded length: a few kilobytes of .gz can hold a line of gigabytes."""
 
     def __init__(self, path: Path, encoding: str) -> None:
         file = open_packed(path)
@@ -142,9 +142,9 @@ class _Lines(io.TextIOWrapper):
 
 
 def find_format(path: Path, reading: TableReading) -> Format:
-    """Look at the beginning of a file and return its form.
+    """Detect the form of a file from its beginning.
 
-    Raises UserError when it is absent, empty, or not text in its encoding.
+    Raises UserError if it does not exist, is empty, or is not text in its encoding.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
@@ -169,23 +169,23 @@ def find_format(path: Path, reading: TableReading) -> Format:
 
 
 def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
-    """Return whether carriage returns inside lines are the real line ends: there are at least as many as lines.
+    """Return whether the real line ends are carriage returns: at least as many within lines as there are lines.
 
-    A quoted cell may hold any number of them.
+    A quoted cell may contain any number of them.
     """
     inside = sum(line.rstrip("\r\n").count("\r") for line in lines)
     return inside >= len(lines) and (len(lines) == 1 or not any('"' in line for line in lines))
 
 
 def plain_suffix(path: Path) -> str:
-    """Return ".csv" for reviews.csv and for reviews.csv.xz."""
+    """Return the suffix without those of compression: ".csv" for reviews.csv and for reviews.csv.xz."""
     return Path(split_compressions(path.name)[0]).suffix.lower()
 
 
 def find_encoding(path: Path, asked: str = "") -> str:
-    """Return the given encoding (`asked`), else that of the file's byte order mark, else UTF-8.
+    """Return the encoding in `asked`, else that of the byte-order mark, else UTF-8.
 
-    Raises UserError when there is no encoding of that name.
+    Raises UserError if there is no encoding of that name.
     """
     try:
         if asked:
@@ -198,12 +198,12 @@ def find_encoding(path: Path, asked: str = "") -> str:
 
 
 def marked_encoding(start: bytes) -> str:
-    """Return the encoding that the first bytes of a file name by their mark, UTF-8 without one."""
+    """Return the encoding of the byte-order mark in the first bytes, UTF-8 if there is none."""
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
 
 def decoding_error(path: Path, encoding: str) -> UserError:
-    """Return the error that says where a file stops being text in `encoding`, and which encoding is likely."""
+    """Return the error with the position of the first byte that is not `encoding`, and a likely encoding."""
     if _unmarked(path, encoding):
         return UserError(
             f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.",
@@ -234,7 +234,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
 
 
 def _unmarked(path: Path, encoding: str) -> bool:
-    """Return whether a file lacks the byte order mark that an encoding cannot do without."""
+    """Return whether a file lacks the byte-order mark that its encoding requires."""
     decoder = codecs.getincrementaldecoder(encoding)()
     with open_packed(path) as file:
         try:
@@ -314,7 +314,7 @@ def _line_end(lines: Sequence[str]) -> str:
 
 
 def without_hint(lines: Iterator[str]) -> Iterator[str]:
-    """Return the lines of a delimited file with a blank one in place of Excel's hint at the delimiter, if there is one.
+    """Return the lines of a delimited file; Excel's declaration of the delimiter becomes a blank line.
 
     >>> list(without_hint(iter(["sep=;", "text;label"])))
     ['\\n', 'text;label']
@@ -330,7 +330,7 @@ def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[s
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter under which most lines have as many cells as the first; a comma when none separates."""
+    """Return the delimiter that gives most lines as many cells as the first; a comma if there is none."""
 
     def share(delimiter: str) -> float:
         widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
@@ -341,10 +341,10 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _quoted(path: Path, encoding: str, delimiter: str) -> bool:
-    """Whether a cell that begins with a quote is a quoted one.
+    """Return whether a cell that begins with a quote is quoted.
 
-    Comma-separated files follow RFC 4180. Tab-separated ones come in both kinds (GLUE's have bare quotes in sentences):
-    there quotes count if fewer or as few rows of the whole file are wrong when they do.
+    Comma-separated files follow RFC 4180. Tab-separated ones exist in both kinds (GLUE has bare quotes in sentences):
+    there cells are quoted unless that makes more rows of the whole file invalid.
     """
     if delimiter != "\t":
         return True
@@ -356,7 +356,7 @@ def _quoted(path: Path, encoding: str, delimiter: str) -> bool:
 
 
 def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
-    """Return how many rows cannot be parsed or have another number of cells than the first."""
+    """Return the number of rows that cannot be parsed or differ from the first in their number of cells."""
     problems = Problems(heading="", shown=0)
     with open_text(path, encoding) as file:
         rows = parse(without_hint(file), delimiter=delimiter, quotes=quotes, name="", problems=problems)
@@ -366,10 +366,10 @@ def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
 
 
 def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
-    """Whether the first row names the columns.
+    """Return whether the first row is a header.
 
-    Yes when it holds a name that the user gave or one that is usual. Otherwise it must look unlike the rows below:
-    short distinct words, none of them a number, none of them repeated in its column.
+    It is if it contains a name from the user or a usual one. Otherwise it must differ from the rows below: short
+    distinct words, no numbers, and none that occurs again in its column.
     """
     if not rows:
         return False

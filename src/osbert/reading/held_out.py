@@ -1,4 +1,4 @@
-"""Rows held out of the training rows: a fraction of them for development, or every row once, in folds."""
+"""Splits of training rows: a fraction held out for development, or folds in which every row is held out once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 def hold_out(labels: Sequence[Hashable], share: float, *, stratified: bool = True) -> NDArray[np.bool_]:
-    """Return which of n rows (n,) are held out for development: the same ones every time, for the same rows.
+    """Return which of n rows (n,) are held out for development; the same for the same rows.
 
-    `stratified`: every label gives its share, and at least one row where it has two or more. Otherwise the share is
-    drawn from all rows alike.
+    `stratified`: the fraction is taken from each label, at least one row if it has two or more. Otherwise it is sampled
+    from all rows together.
     """
     rng = np.random.default_rng(0)
     groups: dict[Hashable, list[int]] = {}
@@ -27,14 +27,15 @@ def hold_out(labels: Sequence[Hashable], share: float, *, stratified: bool = Tru
 
 
 def hold_out_known(kinds: Sequence[Collection[Hashable]], share: float) -> NDArray[np.bool_]:
-    """Return which of n rows (n,) are held out, none of which has the last of its `kinds`: all can be learnt.
+    """Return which of n rows (n,) are held out, so that each of their `kinds` stays in a training row.
 
-    Where no row has, they are those that `hold_out` draws from all rows alike.
+    If rows have no kinds, they are sampled from all rows, as by `hold_out` without labels.
     """
     left = Counter(kind for found in kinds for kind in found)
     size = _size(len(kinds), share)
     held = np.zeros(len(kinds), np.bool_)
     for place in np.random.default_rng(0).permutation(len(kinds)).tolist():
+        # A row may only go if every one of its kinds stays in some other training row.
         if size > 0 and all(left[kind] > 1 for kind in kinds[place]):
             held[place] = True
             left.subtract(kinds[place])
@@ -43,11 +44,11 @@ def hold_out_known(kinds: Sequence[Collection[Hashable]], share: float) -> NDArr
 
 
 def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hashable] = ()) -> NDArray[np.int64]:
-    """Return the fold of each of n rows (n,), from 0: the same ones every time, for the same rows.
+    """Return the fold of each of n rows (n,), from 0; the same for the same rows.
 
-    The rows of a group are in one fold; without `groups` each row is a group. Groups are dealt from large to small,
-    those of a size in random order: each goes to the fold that has the fewest of its labels, in proportion to how many
-    of them there are, and of equal ones to the smallest. Raises ValueError if there are fewer groups than folds.
+    Rows of a group are in one fold; without `groups` each row is a group. Groups are assigned from large to small,
+    those of equal size in random order. Each goes to the fold with the lowest fraction of its labels; ties go to the
+    smallest fold. Raises ValueError if there are fewer groups than folds.
 
     >>> deal_folds(["a", "a", "a", "a", "b", "b"], 2).tolist().count(0)
     3
@@ -65,6 +66,7 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
     found = np.zeros(len(labels), np.int64)
     for places in sorted((dealt[number] for number in order), key=len, reverse=True):
         own = Counter(labels[place] for place in places)
+        # Cost of each fold: the fraction of each label that it has already, weighted by the labels of this group.
         costs = np.sum([count * counts[label] / totals[label] for label, count in own.items()], axis=0)
         fold = min(range(folds), key=lambda number: (costs[number], sizes[number]))
         found[places] = fold
@@ -75,5 +77,5 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
 
 
 def _size(rows: int, share: float) -> int:
-    """Return how many of some rows are a fraction of them: at least one, and never all."""
+    """Return the number of rows in a fraction: at least one and never all."""
     return min(max(round(share * rows), 1), rows - 1)

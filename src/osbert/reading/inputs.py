@@ -1,4 +1,4 @@
-"""Input files: finds them, names every one that cannot be used at once, and opens what is compressed or archived."""
+"""Input files: finds them, reports all unusable ones at once, and opens compressed files and archives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from osbert.reading.compression import NESTED, Stream, decompress, split_compres
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
 BLOCK = 1 << 20
-"""Bytes read at a time."""
+"""Number of bytes read at a time."""
 KINDS: dict[str, Kind] = {
     ".txt": "text",
     ".jsonl": "json",
@@ -30,7 +30,7 @@ KNOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input file on the disk; `mtime` in nanoseconds."""
+    """One input file on disk; `size` in bytes, `mtime` in nanoseconds."""
 
     path: Path
     size: int
@@ -39,30 +39,30 @@ class Input:
 
 @dataclass
 class Repairs:
-    """Counts of what was corrected or left out while reading."""
+    """Counts of corrections and omissions while reading."""
 
     boms: int = 0
     """Files whose byte-order mark was removed."""
     replaced: int = 0
-    """Runs of bytes that are not of the encoding, and lone surrogates in JSON, replaced by U+FFFD."""
+    """Runs of invalid bytes, and lone surrogates in JSON, replaced by U+FFFD."""
     records: int = 0
-    """Records (JSON lines, Parquet rows) left out because they hold no usable text."""
+    """Records (JSON lines, Parquet rows) without a usable text, skipped."""
     empty: int = 0
     """Files, or files within archives, without any text."""
     skipped: int = 0
-    """Files within archives whose ending is not known."""
+    """Files within archives with an unknown suffix, skipped."""
     examples: list[str] = field(default_factory=list)
-    """The first few places, in words."""
+    """Descriptions of the first few repairs and their places."""
 
     def note(self, place: str) -> None:
-        """Keep a place as an example, if there is still room for one."""
+        """Keep a description as an example, if there are fewer than ten."""
         if len(self.examples) < 10:
             self.examples.append(place)
 
 
 @dataclass(frozen=True)
 class InputStream:
-    """One text, JSON or dump stream: an input itself, or one file within an archive."""
+    """One text, JSON or dump stream: an input, or one file within an archive."""
 
     name: str
     kind: Kind
@@ -70,11 +70,10 @@ class InputStream:
 
 
 def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> list[Input]:
-    """Return the inputs that files and folders stand for, in order; a folder gives its known files, sorted.
+    """Return the inputs in files and folders, in order; a folder gives its known files, sorted.
 
-    What lies in `without`, the folder that is written, is left out when a folder around it is given.
-
-    Raises UserError that lists every missing, unreadable or unknown file, and every unreadable folder, at once.
+    `without`: the output folder, which is skipped if it lies in one of the folders. Raises UserError with every
+    missing, unreadable or unknown file and every unreadable folder at once.
     """
     problems = Problems(heading="These inputs cannot be used")
     found: list[Input] = []
@@ -98,7 +97,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
 
 
 def kind_of(name: str) -> Kind | Literal["tar"] | None:
-    """Return what a file name says the content is once uncompressed; None when it does not say."""
+    """Return the kind of content by the file name without compression; None if unknown."""
     stem, packed = split_compressions(name)
     ending = Path(stem).suffix.lower()
     if ending == ".tar":
@@ -108,16 +107,16 @@ def kind_of(name: str) -> Kind | Literal["tar"] | None:
 
 
 class OpenInput:
-    """An input being read. `parts()` opens its streams one after the other; `position()` is for progress."""
+    """An input being read. `parts()` opens its streams one at a time; `position()` is for progress."""
 
     def __init__(self, source: Input, *, repairs: Repairs) -> None:
-        """Prepare to read `source`, counting in `repairs`; nothing is opened yet."""
+        """Prepare to read `source`, with counts in `repairs`; nothing is opened yet."""
         self.source = source
         self.repairs = repairs
         self._file: BinaryIO | None = None
 
     def position(self) -> int:
-        """Return how many of the file's bytes on the disk have been read."""
+        """Return the number of bytes read from the file on disk."""
         return self._file.tell() if self._file is not None and not self._file.closed else 0
 
     def parts(self) -> Iterator[InputStream]:
@@ -165,11 +164,11 @@ class OpenInput:
 
 
 class _Header(tarfile.TarInfo):
-    """The header of a file in an archive. tarfile takes a damaged or missing header for the archive's end."""
+    """The header of a file in an archive. tarfile would treat a damaged or missing header as the end."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
-        """Return the next header. Raises EOFHeaderError at the blocks that end an archive, ReadError at damage."""
+        """Return the next header. Raises EOFHeaderError at the end of the archive, ReadError if damaged."""
         try:
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
@@ -181,9 +180,9 @@ class _Header(tarfile.TarInfo):
 def files_below(
     folder: Path, problems: Problems, *, without: Path | None = None, known: Callable[[str], object] = kind_of
 ) -> list[Path]:
-    """Return the files below a folder whose names are `known`, sorted by path; hidden files and folders are left out.
+    """Return the files below a folder whose names are `known`, sorted by path; hidden files and folders are skipped.
 
-    No folder is visited twice, however many links lead to it, and `without` not at all.
+    A folder is visited once, however many links lead to it, and `without` never.
     """
 
     def tell(error: OSError) -> None:
@@ -193,6 +192,7 @@ def files_below(
     visited.discard(_identity(folder))
     found: list[Path] = []
     for root, folders, names in os.walk(folder, followlinks=True, onerror=tell):
+        # Device and inode: links may lead to a folder again, or in circles.
         identity = _identity(root)
         if identity in visited:
             folders.clear()

@@ -1,6 +1,6 @@
-"""Rows in memory as tables: dicts, (text, label) pairs, texts, a DataFrame (pandas, polars), a datasets.Dataset.
+"""Rows in memory as tables: dicts, (text, label) pairs, texts, DataFrames (pandas, polars), datasets.Dataset.
 
-None of these libraries is imported: what has their methods is read as theirs.
+None of these libraries is imported; the types are recognised by their methods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from osbert.reading.form import Format
 from osbert.reading.rows import Origin, Row, Table, row_of
 
 Data: TypeAlias = Any
-"""What a user may give as data: a path, rows in one of the forms above, or a mapping of splits to any of these."""
+"""Data from a user: a path, rows in one of the forms above, or a mapping from splits to any of these."""
 GIVE = (
     "Give a path, a list of dicts, of texts, or of (text, label) or (text, text, label) tuples, a pandas or polars "
     "DataFrame, a datasets.Dataset, or a dict with these as 'train', 'dev' and 'test'"
@@ -25,9 +25,9 @@ GIVE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryTable(Table):
-    """Rows in memory; messages say "row 3", counted from 1, or "dev, row 3" where there are several splits.
+    """Rows in memory; messages say "row 3", counted from 1, or "dev, row 3" if there are several splits.
 
-    `split`: what the user calls the rows, "" for rows alone.
+    `split`: the user's name of the rows, "" for rows without splits.
     """
 
     objects: Sequence[Mapping[str, Any]]
@@ -36,12 +36,12 @@ class MemoryTable(Table):
 
     @property
     def origin(self) -> str:
-        """Return the split."""
+        """Return the name of the split."""
         return self.split
 
     @property
     def called(self) -> str:
-        """Return what messages call the table."""
+        """Return the name of the table in messages."""
         return f"the {self.split} data" if self.split else "the data"
 
     def rows(self, problems: Problems) -> Iterable[Row]:  # type: ignore[override]
@@ -50,9 +50,9 @@ class MemoryTable(Table):
 
 
 def tables(data: Data) -> dict[str, Origin]:
-    """Return the table of each split, by its key; rows alone are {"all": table}. A path in a mapping stays one.
+    """Return the table of each split by its key; {"all": table} for rows without splits. Paths in a mapping stay paths.
 
-    Raises UserError when the data are of no known form, or there are no rows.
+    Raises UserError if the data has an unknown form or no rows.
     """
     if isinstance(data, Mapping):
         return {str(key): _origin(part, str(key)) for key, part in data.items()}
@@ -72,7 +72,7 @@ def _origin(data: Data, split: str) -> Origin:
 
 
 def _objects(data: Data, split: str) -> list[dict[str, Any]]:
-    """Return the rows of any form as dicts of plain values."""
+    """Return the rows of any supported form as dicts of plain values."""
     if hasattr(data, "iter_rows"):  # polars
         rows: Any = data.iter_rows(named=True)
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
@@ -101,7 +101,7 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
 
 
 def _refuse_repeated(columns: Sequence[str], split: str) -> None:
-    """Raise UserError at two columns of one name: a row would hold the last of them alone."""
+    """Raise UserError if two columns have the same name: a dict would keep only the last."""
     if repeated := [name for place, name in enumerate(columns) if name in columns[:place]]:
         raise UserError(
             f"The {split}{' ' if split else ''}data has several columns called '{repeated[0]}': {', '.join(columns)}. "
@@ -111,7 +111,7 @@ def _refuse_repeated(columns: Sequence[str], split: str) -> None:
 
 
 def plain_row(value: Any) -> dict[str, Any] | None:
-    """Return a row as a dict, None for what is none. The names of a tuple's parts are those that a header may have."""
+    """Return a row as a dict, None if it is no row. Parts of a tuple get usual column names."""
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, str):
@@ -125,11 +125,12 @@ def plain_row(value: Any) -> dict[str, Any] | None:
         names = ("context", "choices", "label")
     else:
         names = ("text", "label") if len(value) == 2 else ("text_a", "text_b", "label")
+    # A choice task needs three parts: with two its names do not fit, and it is no row.
     return dict(zip(names, (first, *others), strict=True)) if len(names) == len(value) else None
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON would hold it: arrays as lists, numpy's numbers as Python's, what is missing as None."""
+    """Return a value as in JSON: arrays as lists, numpy numbers as Python numbers, missing values as None."""
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Mapping):
@@ -142,9 +143,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_names(data: Any) -> Iterable[dict[str, Any]]:
-    """Yield the rows of a datasets.Dataset with its classes by their names; -1 is how such a set says that there is
-    none.
-    """
+    """Yield the rows of a datasets.Dataset with class names for numbers; -1 (no label) becomes None."""
     features = getattr(data, "features", None) or {}
     classes = {name: found for name in features if (found := _classes(features[name]))}
     for row in data:  # whose cells are tensors or arrays where with_format says so
@@ -152,7 +151,7 @@ def _with_names(data: Any) -> Iterable[dict[str, Any]]:
 
 
 def _classes(feature: Any) -> Sequence[str]:
-    """Return the names of a column's classes, or of those in its lists; none for another column."""
+    """Return the class names of a column, or of the lists in it; () for other columns."""
     while feature is not None and not hasattr(feature, "names"):
         feature = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
     return getattr(feature, "names", ())

@@ -1,4 +1,4 @@
-"""Reads MessagePack of strangers: one value of maps, lists, texts, bytes and numbers, within bounds."""
+"""Reads untrusted MessagePack: one value of maps, lists, texts, bytes and numbers, within limits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def unpack(content: bytes, *, size: int = 0) -> Any:
-    """Return the value in `content`, which unpacks from a file of `size` bytes.
+    """Return the value in `content`, which was decompressed from a file of `size` bytes.
 
-    Raises ValueError if it is cut short or followed by more, nested too deeply, has far more values than such a file
-    should, holds an extension type, or a text that is not UTF-8.
+    Raises ValueError if it is truncated or followed by more bytes, nested too deeply, has far more values than a file
+    of that size should, or contains an extension type or invalid UTF-8.
 
     >>> unpack(b"\\x82\\xa1a\\x93\\x01\\xff\\xc0\\xa1b\\xc4\\x01x")
     {'a': [1, -1, None], 'b': b'x'}
@@ -51,7 +51,7 @@ def unpack(content: bytes, *, size: int = 0) -> Any:
 
 
 class _Reader:
-    """Reads values from `content`, one behind the other."""
+    """Reads consecutive values from `content`."""
 
     def __init__(self, content: bytes, most: int) -> None:
         self.content = content
@@ -65,6 +65,7 @@ class _Reader:
         if self.left < 0:
             raise ValueError(f"too many values for {len(self.content):,} bytes")
         byte = self._take(1)[0]
+        # 0x00-0x7f: positive fixint; 0xe0-0xff: negative fixint.
         if byte < 0x80:
             return byte
         if byte >= 0xE0:
@@ -73,6 +74,7 @@ class _Reader:
             return _CONSTANTS[byte]
         if byte in _NUMBERS:
             return self._number(_NUMBERS[byte])
+        # 0x80-0x8f: fixmap; 0x90-0x9f: fixarray; 0xa0-0xbf: fixstr, with the size in the low bits.
         if byte < 0xC0:
             kind = "map" if byte < 0x90 else "list" if byte < 0xA0 else "str"
             return self._sized(kind, byte & (0x1F if kind == "str" else 0x0F), depth)

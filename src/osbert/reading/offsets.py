@@ -1,6 +1,6 @@
-"""Places in a text: code points, as Python counts them, and the UTF-16 units of JavaScript and Java.
+"""Positions in a text: code points, as in Python, and UTF-16 code units, as in JavaScript and Java.
 
-The two differ behind a character beyond the Basic Multilingual Plane, such as an emoji, which is two units.
+They differ behind characters beyond the Basic Multilingual Plane, such as emoji, which are two units.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ Units = Literal["points", "utf-16"]
 
 
 class Places:
-    """The places of a text, read in code points or in UTF-16 units."""
+    """Converts positions in a text between code points and UTF-16 units."""
 
     def __init__(self, text: str) -> None:
-        """Count the units of a text, if they are not its code points."""
+        """Index the UTF-16 units of a text, unless they are its code points."""
         self.text = text
         self.plain = text.isascii() or max(text) <= "\uffff"
+        # The UTF-16 unit at which each code point begins, and the length of the text.
         self.starts = [] if self.plain else [*accumulate((1 + (one > "\uffff") for one in text), initial=0)]
 
     def points(self, span: Range, units: Units) -> Range | None:
-        """Return a span in code points, None where it does not lie in the text or cuts a character."""
+        """Return a span in code points; None if it is outside the text or splits a character."""
         found = [place if self.plain or units == "points" else self._point(place) for place in span]
         start, end = found
         return (start, end) if 0 <= start < end <= len(self.text) else None
@@ -35,7 +36,7 @@ class Places:
         return span if self.plain else (self.starts[span[0]], self.starts[span[1]])
 
     def matching(self, span: Range, mention: str, *, likely: Units) -> Range | None:
-        """Return a span in code points, read as the units in which it covers `mention`; `likely` where none does."""
+        """Return a span in code points, in the units in which it covers `mention`; else in the `likely` ones."""
         if self.plain or not mention:
             return self.points(span, likely)
         other: Units = "points" if likely == "utf-16" else "utf-16"
@@ -46,9 +47,9 @@ class Places:
         return self.points(span, likely) or self.points(span, other)
 
     def counted_in(self, spans: Sequence[Range], *, likely: Units) -> Units:
-        """Return the units in which more spans begin and end as words do; `likely` where both have as many.
+        """Return the units in which more spans begin and end at word boundaries; `likely` if equal.
 
-        Units in which a span does not lie in the text, or cuts a character, are those only if the others are, too.
+        Units in which a span is outside the text or splits a character count less than any others.
         """
         if self.plain:
             return "points"
@@ -56,7 +57,7 @@ class Places:
         return likely if points == other else "points" if points > other else "utf-16"
 
     def _point(self, unit: int) -> int:
-        """Return the code point that begins at a unit, -1 for none."""
+        """Return the code point that begins at a UTF-16 unit, -1 if none does."""
         place = bisect_left(self.starts, unit)
         return place if place < len(self.starts) and self.starts[place] == unit else -1
 
@@ -72,6 +73,6 @@ class Places:
         return score
 
     def _parts(self, place: int) -> bool:
-        """Return whether no word goes on over a place."""
+        """Return whether a position is a word boundary."""
         around = self.text[max(place - 1, 0) : place + 1]
         return len(around) < 2 or place == 0 or not (around[0].isalnum() and around[1].isalnum())

@@ -1,4 +1,4 @@
-"""Reads Parquet files, row group by row group; pyarrow is needed and comes with an extra."""
+"""Reads Parquet files by row group; needs pyarrow, which comes with an extra."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from osbert.reading.encodings import Errors
 from osbert.reading.inputs import Input, Repairs
 
 BUFFER = 1 << 20
-"""Bytes of a column read at a time."""
+"""Number of bytes of a column read at a time."""
 
 
 def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -> Iterator[str]:
-    """Yield the text of each row. Rows without a text stop the reading, or are left out and counted ("replace").
+    """Yield the text of each row. Rows without a text stop the reading, or are skipped and counted ("replace").
 
-    Raises UserError when pyarrow is missing, the file is not Parquet, or it has no column `field` of texts.
+    Raises UserError if pyarrow is missing, the file is not Parquet, or it has no text column `field`.
     """
     # Columns are read a piece at a time: a row group can be as large as the file.
     with _opened(source.path) as table:
@@ -30,15 +30,15 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
 
 
 def read_columns(path: Path) -> tuple[str, ...]:
-    """Return the names of a file's columns; raises UserError as `read_texts`."""
+    """Return the column names of a file; raises UserError like `read_texts`."""
     with _opened(path) as table:
         return tuple(table.schema_arrow.names)
 
 
 def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield each row as plain values by column; raises UserError as `read_texts`.
+    """Yield each row as plain values by column; raises UserError like `read_texts`.
 
-    The numbers of classes are their names, where the datasets library has written them into the file.
+    Class numbers become names if the datasets library has stored them in the file.
     """
     with _opened(path) as table:
         row = 0
@@ -59,7 +59,7 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def parquet_library(path: Path) -> Any:
-    """Return pyarrow, with its Parquet part. Raises UserError that names the extra when it is not there."""
+    """Return pyarrow with its Parquet module. Raises UserError with the name of the extra if it is missing."""
     try:
         import pyarrow
         import pyarrow.parquet  # noqa: F401 - for its place in pyarrow
@@ -82,7 +82,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
-    """Return the names of the classes in each column that has some, a list of them included."""
+    """Return the class names of each column of classes or of lists of classes, from the metadata."""
     try:
         features = parse_json(metadata.get(b"huggingface", b"{}").decode())["info"]["features"]
         return {str(name): names for name, feature in features.items() if (names := _names(feature))}
@@ -98,7 +98,7 @@ def _names(feature: Any) -> Sequence[str]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those in a list; None for -1, a row without a label; what is no class stays."""
+    """Return the name of a class, or those of a list; None for -1 (no label); other values are unchanged."""
     if value == -1 or (isinstance(value, list) and value and all(one == -1 for one in value)):
         return None
     if isinstance(value, list):
@@ -107,7 +107,7 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 
 def _bad(column: Any) -> list[int]:
-    """Return the places in a column whose text is not UTF-8."""
+    """Return the indices of the values of a column that are not UTF-8."""
     found = []
     for place, value in enumerate(column):
         try:
@@ -118,7 +118,7 @@ def _bad(column: Any) -> list[int]:
 
 
 def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) -> list[str | None]:
-    """Return a column's texts; the first is in `row`. Bytes that are not UTF-8 are replaced or raise UserError."""
+    """Return the texts of a column that starts at index `row`. Invalid UTF-8 is replaced or raises UserError."""
     try:
         texts: list[str | None] = column.to_pylist()
     except UnicodeDecodeError as error:

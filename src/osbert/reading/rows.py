@@ -1,4 +1,4 @@
-"""The rows of a table, one by one: CSV, TSV, JSON lines, Parquet and plain lines, each with the line it begins on."""
+"""The rows of a table: CSV, TSV, JSON lines, Parquet and plain lines, each with the line on which it begins."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from osbert.reading.parquet import read_rows
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
+    """One row: the `line` on which it begins (from 1), its `values` as text, and `source`, the original JSON object.
 
-    A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
-    that from an empty text; `nested`: those that hold a list or an object. `blank`: whether the row is a blank line of
-    a file of one column. `record`: what the file holds, where `source` is not that: an annotation tool's object, or the
-    values of a Parquet file, which need not be JSON's.
+    The line of a Parquet row is its number. `nulls`: columns without a value, if the format distinguishes that from an
+    empty text. `nested`: columns with a list or an object. `blank`: whether it is a blank line of a file of one column.
+    `record`: the original record if it is not `source`: the object of an annotation tool, or the values of a Parquet
+    file, which need not be valid JSON.
     """
 
     line: int
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class CellStyle:
-    """How a delimited file is written. `start`: what stands before its first row."""
+    """The style of a delimited file to write. `start`: the text before its first row."""
 
     delimiter: str
     newline: str = "\n"
@@ -47,28 +47,28 @@ class CellStyle:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A file and its detected form."""
+    """A file with its detected form."""
 
     path: Path
     format: Format
 
     @property
     def unit(self) -> str:
-        """Return what its rows are numbered by."""
+        """Return the unit that its rows are numbered by, such as "line"."""
         return self.format.unit
 
     @property
     def origin(self) -> str:
-        """Return where its rows come from, as messages show it before a row's number; "" for nothing to show."""
+        """Return the origin of its rows for messages, before the number of a row; "" for none."""
         return str(self.path)
 
     @property
     def called(self) -> str:
-        """Return what messages call the table."""
+        """Return the name of the table in messages."""
         return self.origin
 
     def place(self, line: int) -> str:
-        """Return the place of a row as messages show it."""
+        """Return the place of a row for messages, such as "train.csv, line 3"."""
         return f"{self.origin}, {self.unit} {line}" if self.origin else f"{self.unit} {line}"
 
     @property
@@ -97,10 +97,10 @@ class Table:
         return CellStyle(delimiter=delimiter, newline=form.newline, start=mark + hint)
 
     def rows(self, problems: Problems) -> Iterator[Row]:
-        """Yield the rows one at a time; a row that cannot be read is noted in `problems` and left out.
+        """Yield the rows; a row that cannot be read is skipped and added to `problems`.
 
-        A blank line is a row where there is one column, lines of text included; elsewhere it is passed over. Raises
-        UserError at bytes that are not text in the file's encoding.
+        A blank line is a row if there is one column (also for plain lines), and is skipped otherwise. Raises UserError
+        for bytes that are not text in the encoding of the file.
         """
         if self.format.kind == "parquet":
             for number, values in enumerate(read_rows(self.path), 1):
@@ -171,11 +171,11 @@ class Table:
 
 
 Origin: TypeAlias = Path | Table
-"""Where rows come from: a file, or a table that is open already, such as rows in memory."""
+"""The source of rows: a file, or an open table such as rows in memory."""
 
 
 def row_of(value: Mapping[str, Any], line: int) -> Row:
-    """Return the row that an object of JSON lines, or one like it, holds. NaN, which pandas writes, is null."""
+    """Return the row of a JSON object or a similar mapping. NaN, which pandas writes, becomes null."""
     value = _without_nan(value)
     return Row(
         line=line,

@@ -1,4 +1,4 @@
-"""Whether a file that is read more than once is still the same: its SHA-256, compared when its stamp has changed."""
+"""Detects changes of a file that is read more than once: compares its SHA-256 if its stamp differs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from osbert.files import file_sha256, file_stamp
 
 
 class Snapshot:
-    """The content of a file, or of a folder's files, at one time.
+    """The content of a file, or of the files of a folder, at one time.
 
-    What a later pass reads is only used while the file still has it.
+    Results of a later pass are only used if the content is still the same.
     """
 
     def __init__(self, path: Path, *, name: str = "") -> None:
-        """Read the file whole. `name` is what messages call it; its path if left open."""
+        """Read the whole file. `name`: its name in messages, by default its path."""
         self.path = path
         self.name = name or str(path)
         self._stamp = _stamp(path)  # before the content, so that a change while it is read is seen later
         self.sha256 = _sha256(path)
 
     def problems(self) -> Problems:
-        """Return where a later pass notes the rows that it cannot read: the first pass could read all."""
+        """Return a collector for bad rows of a later pass; the first pass could read all rows."""
         problems = Problems(heading=f"{self.name} changed while it was read; give the command again")
         problems.codes["file-changed"] = None  # before those of its rows
         return problems
 
     def require_same(self, *, whole: bool = False) -> None:
-        """Raise UserError if the file has changed. Its content is compared if its stamp differs, or if `whole`."""
+        """Raise UserError if the file has changed. Its content is compared if the stamp differs, or if `whole`."""
         try:
             stamp = _stamp(self.path)
             same = (stamp == self._stamp and not whole) or _sha256(self.path) == self.sha256
@@ -41,7 +41,7 @@ class Snapshot:
         self._stamp = stamp
 
     def require_rows(self, found: int, count: int) -> None:
-        """Raise UserError if a later pass reads another number of rows than the `count` of the first."""
+        """Raise UserError if a later pass reads another number of rows than the first (`count`)."""
         if found != count:
             raise UserError(
                 f"{self.name} changed while it was read: it had {count:,} rows, and then {found:,}. "
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def _stamp(path: Path) -> Any:
-    """Return the stamp of a file, or those of a folder's files with their names."""
+    """Return the stamp of a file, or the names and stamps of the files of a folder."""
     return [(file.name, file_stamp(file)) for file in _files(path)] if path.is_dir() else file_stamp(path)
 
 
@@ -64,5 +64,5 @@ def _sha256(path: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return a folder's files but for hidden ones, such as the lock of an output in it."""
+    """Return the files of a folder without hidden ones, such as the lock of an output."""
     return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))

@@ -1,4 +1,4 @@
-"""The names that spaCy numbers beforehand: a word or a type of these names is held as its number in a DocBin."""
+"""The built-in symbols of spaCy: in a DocBin a word or a type of such a name is stored as its id."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ cop csubj csubjpass dep det dobj expl hmod hyph infmod intj iobj mark meta neg n
 number oprd obj obl parataxis partmod pcomp pobj poss possessive preconj prep prt punct quantmod relcl rcmod root
 xcomp acl ENT_KB_ID MORPH ENT_ID IDX _
 """
-"""From 1, in the order of spaCy 3's spacy.symbols.IDS."""
+"""Ids count from 1, in the order of spacy.symbols.IDS of spaCy 3."""
 
 SYMBOLS = dict(enumerate(_NAMES.split(), 1))
-"""Number -> name."""
+"""Id -> name."""

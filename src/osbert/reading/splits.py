@@ -1,4 +1,4 @@
-"""Which files of a folder are for training, development and test: by their names, or by a word in them."""
+"""Finds the training, development and test files of a folder by their names, or by a word in them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ USUAL: Names = {
     "dev": ("dev", "valid", "validation", "val", "devel", "development"),
     "test": ("test",),
 }
-"""What the files of each split are called, apart from their suffixes, or the word that their names hold."""
+"""Names of the files of each split without suffix, or words in their names."""
 
 
 PART = re.compile(r"-\d{5}-of-\d{5}$")
-"""How the name of a split's part ends, where it is published in several."""
+"""End of the name of a part of a split that is published in several parts."""
 
 
 def find_splits(
     path: Path, names: Names = USUAL, *, instead: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Path]:
-    """Return the table of each split: of a folder those named train.*, dev.* (valid.*, validation.*), test.*.
+    """Return the table of each split of a folder: train.*, dev.* (valid.*, validation.*), test.*.
 
-    `names`: what the files of a split are called, in small letters. "train-00000-of-00001.parquet" is called train.
-    `instead`: what the file of a split may be called where there is none of these.
-    One file alone is {"all": file}. Raises UserError when there is nothing, or two files or parts for one split.
+    `names`: the file names of each split, in lower case; "train-00000-of-00001.parquet" counts as train. `instead`: the
+    file name of a split if it has none of these. A single file is {"all": file}. Raises UserError if there is no table,
+    or if a split has two files or several parts.
     """
     if path.is_file():
         return {"all": path}
@@ -53,12 +53,11 @@ def find_splits(
 
 
 def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, Path]:
-    """Return the table of each split as `find_splits`; where none is called so, those with such a word in their names.
+    """Return the table of each split like `find_splits`; if no name matches, search for these words within names.
 
-    These are called train-v1.1.json or story-cloze-dev.csv. `release`: of several releases side by side, the one to
-    take ("1.1"). `option`: how a user asks for it, for advice; "" where nothing does.
-
-    Raises UserError when there is nothing, or two files for one split.
+    Examples are train-v1.1.json and story-cloze-dev.csv. `release`: which of several releases to use, such as "1.1".
+    `option`: the command-line option for it, for advice; "" if there is none. Raises UserError if there is no table, or
+    if a split has two files.
     """
     if path.is_file():
         return {"all": path}
@@ -76,11 +75,10 @@ def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, 
 
 
 def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path.is_file) -> dict[str, Path]:
-    """Return the file of each split, of whatever suffix: the one that has such a word in its name.
+    """Return the file of each split, with any suffix, by a word in its name.
 
-    One file alone is {"all": file}. `whole`: whether a folder counts as a file.
-
-    Raises UserError when there is nothing, or two files for one split.
+    A single file is {"all": file}. `whole`: whether a folder counts as a file. Raises UserError if there is no file, or
+    if a split has two.
     """
     if path.is_file() or whole(path):
         return {"all": path}
@@ -98,9 +96,9 @@ def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path
 
 
 def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, Found]:
-    """Return the data of each split, of a mapping whose keys are called as a split's file may be; others are not read.
+    """Return the data of each split of a mapping by the usual names of splits; other keys are ignored.
 
-    Raises UserError when there is nothing, or two for one split.
+    Raises UserError if there is no split, or if a split has two keys.
 
     >>> named_splits({"train": 1, "validation": 2, "unsupervised": 3})
     {'train': 1, 'dev': 2}
@@ -123,12 +121,12 @@ def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, 
 
 
 def is_test(split: str) -> bool:
-    """Return whether a split is one of test rows, of which some sets have two."""
+    """Return whether a split has test rows; some data sets have two such splits."""
     return split.startswith("test")
 
 
 def plain_name(file: Path) -> str:
-    """Return "train" for Train.tsv.gz and for train-00000-of-00001.parquet, the only part of its split."""
+    """Return the lower-case name without suffixes: "train" for Train.tsv.gz and train-00000-of-00001.parquet."""
     return _stem(file).removesuffix("-00000-of-00001")
 
 
@@ -159,7 +157,7 @@ def _refuse_parts(path: Path, parts: Sequence[Path]) -> None:
 
 
 def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
-    """Return the file of a split, if it has one; raises UserError, with `advice`, where it has several."""
+    """Return the file of a split, {} if there is none. Raises UserError with `advice` if there are several."""
     if len(files) > 1:
         raise UserError(f"{path} has several files for {split}: {_listed(files)}.{advice}", code="missing-split")
     return {split: files[0]} if files else {}
@@ -172,7 +170,7 @@ def _release(path: Path) -> str:
 
 
 def _others(folder: Path) -> str:
-    """Return in words the first files of a folder without tables, such as workbooks."""
+    """Describe the first files of a folder without tables, such as documents."""
     files = [file for file in _files(folder) if not file.name.startswith(".")][:5]
     return f" but {_listed(files)}" if files else " at all"
 

@@ -1,4 +1,4 @@
-"""A user's tables: a file is opened, and its form is detected."""
+"""Opens tables of users: detects the form of a file."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _CELLS = (".csv", ".tsv", ".tab")
 
 
 def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - TableReading is frozen
-    """Find the form of a file and return it as a Table; `reading` holds what the user says about it.
+    """Return a file as a Table of the detected form. `reading`: what the user specifies about it.
 
-    Raises UserError when the file is absent, empty, or no table.
+    Raises UserError if the file does not exist, is empty, or is no table.
     """
     table = find_whole(path, reading) or Table(path=path, format=find_format(path, reading))
     return annotated(table) or table
 
 
 def open_records(path: Path, reading: TableReading) -> Table | None:
-    """Return a file that is read whole, Parquet, or an annotation tool's; None for other text, and for no file.
+    """Return a table read whole, from Parquet, or of an annotation tool; None for other text or no file.
 
-    Raises UserError as `open_table`, but not of other text, whose reader says what is wrong with it.
+    Raises UserError like `open_table`, except for other text, whose problems its own reader reports.
     """
     found = find_whole(path, reading)
     if found:
@@ -56,7 +56,7 @@ def open_records(path: Path, reading: TableReading) -> Table | None:
 
 
 def require_columns(table: Table) -> Table:
-    """Return a table. Raises UserError with its rows if none of the first can be read: it then has no columns."""
+    """Return the table. Raises UserError with its bad rows if it has no columns, since no first row is readable."""
     if not table.columns:
         problems = Problems(heading=f"{table.called} cannot be used")
         next(iter(table.rows(problems)), None)

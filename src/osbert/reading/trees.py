@@ -1,7 +1,7 @@
-"""Files of dependency trees in CoNLL-U, the format of Universal Dependencies: words, their heads and relations.
+"""Reads dependency trees in CoNLL-U, the format of Universal Dependencies: words, heads and relations.
 
-Lines of multiword tokens (3-4) and empty nodes (5.1) are left out: the words and heads of a tree are those of its
-plain lines. https://universaldependencies.org/format.html
+Multiword tokens (3-4) and empty nodes (5.1) are skipped: a tree consists of the plain words.
+https://universaldependencies.org/format.html
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ COLUMNS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A sentence of W words: `heads` count words from 0, and are -1 for the root.
+    """A sentence of W words: `heads` are indices of words from 0, -1 for the root.
 
-    `relations` are as the file has them ("nsubj:pass"), `tags` the universal parts of speech. `line`: where it begins.
+    `relations` are those of the file ("nsubj:pass"), `tags` the universal parts of speech. `line`: its first line.
     """
 
     words: tuple[str, ...]
@@ -33,19 +33,19 @@ class Tree:
 
     @property
     def place(self) -> str:
-        """Return where it is, for messages."""
+        """Return its file and line, for messages."""
         return f"{self.path}, line {self.line}"
 
 
 def is_trees(path: Path) -> bool:
-    """Return whether a file's name ends as that of CoNLL-U does, compressed or not."""
+    """Return whether the name of a file ends in .conllu, compressed or not."""
     return plain_suffix(path) == SUFFIX
 
 
 def read_trees(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iterator[Tree]:
-    """Yield the trees of a file; each that is none goes into `problems` with its line, and is left out.
+    """Yield the trees of a file; malformed ones are skipped and added to `problems` with their line.
 
-    Raises UserError where the file is no text, or a line has other columns than CoNLL-U.
+    Raises UserError if the file is not text, or if a line does not have the columns of CoNLL-U.
     """
     lines: list[tuple[int, list[str]]] = []
     try:
@@ -76,12 +76,13 @@ def _columns(line: str, path: Path, number: int) -> list[str]:
 
 
 def _tree(lines: Sequence[tuple[int, list[str]]], path: Path, problems: Problems) -> Iterator[Tree]:
-    """Yield the tree of some lines, unless it is none."""
+    """Yield the tree of some lines, if it is well-formed."""
     words = [(number, columns) for number, columns in lines if columns[0].isdecimal()]
     if not words:
         return
     tree = Tree(
         words=tuple(columns[1] for _, columns in words),
+        # A head that is no number becomes len(words), which the check below reports.
         heads=tuple(int(columns[6]) - 1 if columns[6].isdecimal() else len(words) for _, columns in words),
         relations=tuple(columns[7] for _, columns in words),
         tags=tuple(columns[3] for _, columns in words),
@@ -109,7 +110,7 @@ def _tree(lines: Sequence[tuple[int, list[str]]], path: Path, problems: Problems
 
 
 def cycle(heads: Sequence[int]) -> int | None:
-    """Return a word from which the heads lead back to it, None where all lead to a root.
+    """Return a word on a cycle of heads, None if all words lead to a root.
 
     >>> cycle([1, -1, 1]), cycle([1, 2, 0])
     (None, 0)
@@ -123,5 +124,6 @@ def cycle(heads: Sequence[int]) -> int | None:
                 return above
             path.append(above)
             above = heads[above]
+        # Words known to lead to the root: each word is walked over once, so the search is linear.
         safe.update(path)
     return None

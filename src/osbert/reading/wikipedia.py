@@ -1,8 +1,8 @@
-"""Wikipedia dumps -> articles: running text only, without lists, tables and headings (section 3.1 of the paper).
+"""Extracts the articles of Wikipedia dumps: prose only, without lists, tables and headings (section 3.1 of the paper).
 
-`pages-articles` XML is read page by page, so that memory does not grow with the dump. Pages outside the articles'
-namespace and redirects are passed over. Wikitext is not parsed but thinned out: what is not running text goes, links
-become the text they show. Templates are removed, with all that they would expand to.
+`pages-articles` XML is read page by page, in memory that does not grow with the dump. Redirects and pages outside the
+article namespace are skipped. Wikitext is not parsed: whatever is not prose is removed, and links become the text that
+they show. Templates are removed without expansion.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from osbert.errors import UserError
 
 LONGEST_PAGE = 1 << 26
-"""Characters of XML that one page may have; what is longer is no page."""
+"""Most characters of XML in a page."""
 FEED = 1 << 16
-"""Characters given to the parser at a time."""
+"""Number of characters passed to the parser at a time."""
 
 ARTICLES = "0"
-"""The key of the articles' namespace."""
+"""The key of the article namespace."""
 FILES, CATEGORIES, MEDIA = 6, 14, -2
 """The keys of the namespaces whose links show no text."""
 WITHOUT_TEXT = frozenset({"file", "image", "media", "category"})
-"""Their names in English, which every wiki knows beside its own."""
+"""The English names of these namespaces, which every wiki accepts besides its own."""
 
 # Elements that go with their content; of all others the tags go and the content stays.
 _ELEMENTS = (
@@ -46,9 +46,9 @@ _NOT_RUNNING = ("*", "#", ":", ";", "=", "|", "!", "----")
 
 
 def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
-    """Yield the running text of each article of a dump, which comes in blocks; articles without any are left out.
+    """Yield the prose of each article of a dump, which comes in blocks; articles without any are skipped.
 
-    Raises UserError, with line and last page, where the XML is damaged or ends too early, and for what is no dump.
+    Raises UserError, with the line and the last page, if the XML is damaged or incomplete or is no dump.
     """
     parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
     pages = _Pages(name)
@@ -70,7 +70,7 @@ def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
 
 
 class _Pages:
-    """Takes finished pages from the parser and forgets them, so that the tree never holds more than one."""
+    """Takes finished pages from the parser and clears them, so that the tree never holds more than one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class _Pages:
         self.namespaces: set[str] = set()
 
     def finished(self, parser: XMLPullParser[Element]) -> Iterator[str]:
-        """Yield the text of each article that the parser has seen the end of."""
+        """Yield the text of each article that the parser has completed."""
         for event, element in cast(Iterator[tuple[str, Element]], parser.read_events()):
             tag = _tag(element)
             if self.root is None:
@@ -105,7 +105,7 @@ class _Pages:
                     yield text
 
     def grown(self, characters: int) -> None:
-        """Count what was read since the last page; UserError when no page can be so long."""
+        """Count the characters since the last page. Raises UserError if no page can be that long."""
         self.waiting += characters
         if self.waiting > LONGEST_PAGE:
             raise UserError(
@@ -113,7 +113,7 @@ class _Pages:
             )
 
     def place(self) -> str:
-        """Return in words how far the dump was read."""
+        """Describe how far the dump was read."""
         return f"after {self.count:,} pages" + (f", the last of them '{self.title}'" if self.count else "")
 
     def _article(self, page: Element) -> str:
@@ -128,7 +128,7 @@ class _Pages:
         return running_text(revision.get("text", ""), without_text=self.without_text)
 
     def _of_articles(self, number: Element | None) -> bool:
-        """Return whether the page at hand is an article: by its namespace's number, in old dumps by its title."""
+        """Return whether the current page is an article: by namespace number, or in old dumps by title."""
         if number is not None:
             return (number.text or "").strip() == ARTICLES
         prefix, colon, _ = self.title.partition(":")
@@ -136,9 +136,9 @@ class _Pages:
 
 
 def running_text(wikitext: str, *, without_text: Iterable[str] = WITHOUT_TEXT) -> str:
-    """Return the paragraphs of a page, a line each, without markup.
+    """Return the paragraphs of a page without markup, one on each line.
 
-    `without_text`: names, in small letters, of the namespaces whose links show no text.
+    `without_text`: lower-case names of the namespaces whose links show no text.
     """
     text = _COMMENT.sub("", wikitext)
     text = _without(text, _elements(text))
@@ -154,7 +154,7 @@ def running_text(wikitext: str, *, without_text: Iterable[str] = WITHOUT_TEXT) -
 
 
 class _Mark(NamedTuple):
-    """Where something that is to go begins or ends: `kind` pairs the two."""
+    """The begin or the end of something to remove; `kind` pairs them."""
 
     kind: str
     opens: bool
@@ -176,7 +176,7 @@ def _braces(text: str) -> Iterator[_Mark]:
 
 
 def _without(text: str, marks: Iterable[_Mark]) -> str:
-    """Return the text without what lies between paired marks, however they are nested; lone marks alone go."""
+    """Return the text without what is between paired marks, nested or not; of unpaired marks only the mark goes."""
     opened: list[_Mark] = []
     waiting: dict[str, int] = {}
     gone: list[tuple[int, int]] = []
@@ -186,6 +186,7 @@ def _without(text: str, marks: Iterable[_Mark]) -> str:
             opened.append(mark)
             waiting[mark.kind] = waiting.get(mark.kind, 0) + 1
         elif waiting.get(mark.kind):
+            # Marks of other kinds that were opened inside are unpaired: only the marks themselves go.
             while (last := opened.pop()).kind != mark.kind:
                 waiting[last.kind] -= 1
             waiting[mark.kind] -= 1
@@ -200,7 +201,7 @@ def _without(text: str, marks: Iterable[_Mark]) -> str:
 
 
 def _shown_links(text: str, without_text: frozenset[str]) -> str:
-    """Return the text with each link replaced by what it shows; captions of files go with all the links in them."""
+    """Return the text with each link replaced by the text that it shows; captions of files are removed."""
     opened: list[list[str]] = [[]]
     for part in _LINK.split(text):
         if part == "[[":
@@ -225,5 +226,5 @@ def _shown(link: str, without_text: frozenset[str]) -> str:
 
 
 def _tag(element: Element) -> str:
-    """Return the name of an element without its namespace, whose version differs from dump to dump."""
+    """Return the name of an element without its XML namespace, which differs between versions of dumps."""
     return element.tag.rpartition("}")[2]

@@ -1,1 +1,1 @@
-"""Numbers -> pictures: curves, strips and pages of HTML."""
+"""Pictures of numbers: curves, strips and pages of HTML."""

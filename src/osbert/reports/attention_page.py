@@ -1,4 +1,4 @@
-"""The attention of one text as one HTML file: the server's own scripts, and the numbers as deflated bytes."""
+"""The attention of one text as a self-contained HTML file: scripts of the server, and numbers as deflated bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from osbert.reports.page import Section, paragraph, write_report
 
 BROWSER = Path(__file__).parent / "browser"
-"""The script that draws both the file and the server's page."""
+"""Folder of the scripts that draw this file and the page of the server."""
 SCRIPTS = (
     "elements",
     "attention_numbers",
@@ -21,7 +21,7 @@ SCRIPTS = (
     "attention_controls",
     "attention_view",
 )
-"""Modules in an order in which each comes after those that it imports."""
+"""Modules in an order in which each follows those that it imports."""
 CAUTION = (
     "Attention is what each head mixes, not why the model answers as it does (Jain and Wallace 2019; Wiegreffe and "
     "Pinter 2019). For that see osbert explain."
@@ -36,7 +36,7 @@ attentionView(found("attention"), JSON.parse(found("attention-data").textContent
 
 
 def write_attention(path: Path, record: Mapping[str, Any], name: str) -> Path:
-    """Write a page of what a text attends to, from what `TextAttention.record` gives; return the path."""
+    """Write a page of attention from `TextAttention.record`; return the path."""
     # A text may hold </script>, and JSON has another way to write that letter.
     data = json.dumps(record, ensure_ascii=False).replace("<", "\\u003c")
     parts = [
@@ -51,8 +51,9 @@ def write_attention(path: Path, record: Mapping[str, Any], name: str) -> Path:
 
 
 def script() -> str:
-    """Return the modules as one script, which needs no import, and draws what is on the page."""
+    """Return the modules as one script without imports, which draws the page when it is loaded."""
     modules = [(BROWSER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    # Joined in one scope, the modules need neither import nor export.
     joined = "\n".join(re.sub(r"^import .*;\n", "", text, flags=re.MULTILINE) for text in modules)
     joined = re.sub(r"^export ", "", joined, flags=re.MULTILINE)
     return f"(() => {{\n{joined}\n{START}\n}})();\n"

@@ -1,4 +1,4 @@
-"""Rows with a name on one scale, as plain SVG text: values with their intervals, or bars beside each other."""
+"""Named rows on one scale as SVG: values with their intervals, or bars side by side."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from html import escape
 from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
 
 WIDEST = 130
-"""Most room for names."""
+"""Most width for names, in pixels."""
 ROW, THICK = 24, 9
-"""Height of a row with a value, and of a bar."""
+"""Height of a row with an interval, and of a bar, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalRow:
-    """A value with its interval (NaN for none), and a note that stands behind it, such as how many rows it is of."""
+    """A value with its interval (NaN if unknown), and a note behind it, such as the number of rows."""
 
     name: str
     value: float
@@ -27,7 +27,7 @@ class IntervalRow:
 
 @dataclass(frozen=True, kw_only=True)
 class BarRow:
-    """The values of a row, one a series; None for one that has none."""
+    """The values of a row, one for each series; None if missing."""
 
     name: str
     values: Sequence[float | None]
@@ -35,7 +35,7 @@ class BarRow:
 
 @dataclass(frozen=True)
 class _Field:
-    """Where values lie between the names and the notes."""
+    """The horizontal scale between the names and the notes."""
 
     left: float
     right: float
@@ -62,9 +62,9 @@ class _Field:
 def interval_plot(
     rows: Sequence[IntervalRow], *, title: str, mark: float = math.nan, ends: tuple[float, float] | None = None
 ) -> str:
-    """Return a <figure> with a dot and a whisker for each row, and a vertical line at `mark`, the value of all.
+    """Return a <figure> with a dot and a whisker for each row, and a vertical line at `mark`, the overall value.
 
-    `ends`: those of the scale, by default as far as the values reach.
+    `ends`: the limits of the scale, by default those of the values.
     """
     found = [row for row in rows if math.isfinite(row.value)]
     if not found:
@@ -95,7 +95,7 @@ def interval_plot(
 
 
 def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, percent: bool = True) -> str:
-    """Return a <figure> with a bar for each value of each row, those of one of the `series` in its colour."""
+    """Return a <figure> with a bar for each value of each row, in the colour of its series."""
     most = max((value for row in rows for value in row.values if value is not None), default=0.0)
     if not most > 0:
         return picture([], title=title, height=TOP + BOTTOM + ROW)

@@ -16,15 +16,15 @@ from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
 
 SAMPLE = 3
-"""Documents that are shown by default."""
+"""Default number of documents shown."""
 SENTENCES = 3
-"""Sentences that are shown of a document."""
+"""Number of sentences shown of a document."""
 PIECES = 60
-"""Pieces that are shown of a sentence."""
+"""Number of pieces shown of a sentence."""
 
 
 def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
-    """Return the report of a corpus as a table, with its warnings and the first repairs below."""
+    """Return the report of a corpus as a table, followed by warnings and the first repairs."""
     table = Table(title=f"Corpus {folder}", show_header=False, title_justify="left")
     table.add_column(no_wrap=True)
     table.add_column(justify="right")
@@ -35,7 +35,7 @@ def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
 
 
 def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:
-    """Yield lines that show the first sentences of documents from `count` places."""
+    """Yield lines with the first sentences of documents from `count` positions of the corpus."""
     for document in _sample(corpus, count):
         yield Text()
         for first, last in islice(zip(document.sentences, document.sentences[1:]), SENTENCES):
@@ -45,7 +45,7 @@ def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) ->
 
 
 def _sample(corpus: Corpus, count: int) -> Iterator[Document]:
-    """Yield documents from `count` places spread evenly over the corpus; fewer when it has fewer blocks."""
+    """Yield documents from `count` positions, evenly spaced; fewer if the corpus has fewer blocks."""
     blocks = corpus.blocks(max(1, min(4096, corpus.tokens // count)))
     places = sorted({number * len(blocks) // count for number in range(count)})
     for place in places:
@@ -55,7 +55,7 @@ def _sample(corpus: Corpus, count: int) -> Iterator[Document]:
 
 
 def _marked(ids: Iterable[int], tokenizer: AnyTokenizer) -> Text:
-    """Return pieces as text in which a dot joins each continuing piece to the one before it."""
+    """Return pieces as text; a dot joins each continuing piece to the one before it."""
     text = Text()
     for place, index in enumerate(ids):
         if place == PIECES:

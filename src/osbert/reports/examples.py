@@ -1,4 +1,4 @@
-"""Rows of data as cards: texts with what is labelled in them marked, what was predicted, and a box to search them."""
+"""Rows of data as cards: texts with their labels and predictions marked, and a search box."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from osbert.tasks import Record
 from osbert.tasks.outcome import RecordOutcome, TextMark
 
 LONGEST, BEFORE = 600, 150
-"""Most characters of a text that are shown; of a longer one, how many before its first mark."""
+"""Most characters shown of a text; of a longer one, how many before its first mark."""
 MOST_TEXTS = 8
-"""Most texts of a row that are shown."""
+"""Most texts shown of a row."""
 LONGEST_ANSWER = 200
-"""Most characters of a label or a prediction."""
+"""Most characters shown of a label or a prediction."""
 
 STYLE = """
 .find { font: inherit; width: 100%; max-width: 24rem; padding: .3rem .6rem; color: inherit; background: transparent;
@@ -51,7 +51,7 @@ for (const box of document.querySelectorAll("input.find")) {
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A model's prediction for a row and its outcome; `model`: its name if there are several."""
+    """The prediction of a model for a row and its outcome. `model`: its name if there are several."""
 
     outcome: RecordOutcome
     model: str = ""
@@ -60,9 +60,9 @@ class Answer:
 def cards(
     heading: str, rows: Sequence[tuple[Record, Sequence[Answer]]], *, said: str, total: int | None = None
 ) -> Section:
-    """Return a section with a searchable card for each row; `said` explains which they are.
+    """Return a section with a searchable card for each row; `said` explains which rows are shown.
 
-    `total`: how many there were, where only so many rows are shown.
+    `total`: the number of all rows, if only some are shown.
     """
     left = (total or len(rows)) - len(rows)
     parts = [paragraph(said + (f" {left:,} more are left out." if left else ""))]
@@ -76,13 +76,13 @@ def cards(
 
 
 def search_box(label: str) -> str:
-    """Return the box that searches the cards of its section, as HTML."""
+    """Return the HTML of the box that searches the cards of its section."""
     box = f'<input class="find" type="search" placeholder="Search" aria-label="{escape(label)}">'
     return f'<p>{box} <span class="count soft"></span></p>'
 
 
 def card(record: Record, answers: Sequence[Answer]) -> str:
-    """Return a row as HTML: its label, each model's answer, where it stands, and its texts."""
+    """Return a row as HTML: its label, the answer of each model, its texts and its place."""
     truth = answers[0].outcome.truth
     lines = [f'<p>label <b class="true">{escape(_cut(truth, LONGEST_ANSWER))}</b></p>']
     for answer in answers:
@@ -103,7 +103,7 @@ def card(record: Record, answers: Sequence[Answer]) -> str:
 
 
 def marked(text: str, marks: Sequence[TextMark]) -> str:
-    """Return a text as HTML with its marks, which may overlap; a long one around its first mark alone.
+    """Return a text as HTML with its marks, which may overlap; of a long text the part around the first mark.
 
     >>> marked("in <Rome>", [TextMark(start=4, end=8, name="LOC")])
     'in &lt;<mark class="truth">Rome<small class="truth">LOC</small></mark>&gt;'
@@ -117,6 +117,7 @@ def marked(text: str, marks: Sequence[TextMark]) -> str:
     edges = {start, end} | {edge for mark in inside for edge in (mark.start, mark.end) if start < edge < end}
     borders = sorted(edges)
     parts = ["… "] if start else []
+    # Between two neighbouring borders the set of marks is constant: overlaps become separate runs.
     for left, right in pairwise(borders):
         over = [mark for mark in inside if mark.start <= left and right <= mark.end]
         found = escape(text[left:right])

@@ -1,4 +1,4 @@
-"""A picture with a sentence of plain words above it and one of caution below."""
+"""Pictures with an explanation in plain words above and a caution below."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 
 def explained(picture: str, *, plain: str, caution: str) -> str:
-    """Return a <figure> with what it shows in plain words under its title, and below what must not be read into it."""
+    """Return a <figure> with its explanation under the title, and below it how it must not be read."""
     head, body = picture.split("</figcaption>", 1)
     inner, tail = body.rsplit("</figure>", 1)
     said = f"</figcaption><p>{escape(plain)}</p>"

@@ -1,4 +1,4 @@
-"""Heat maps as plain SVG text: a row a layer, a column a head or another layer, stronger for more."""
+"""Heat maps as SVG: a row for each layer, a column for each head or layer; larger values are darker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from osbert.reports.plot import RIGHT, WIDTH, picture, short
 
 LEFT, TOP = 34, 26
 MOST_HIGH = 26
-"""The most that a cell is high."""
+"""Largest height of a cell, in pixels."""
 NUMBERED = 26
-"""The least width of a cell that shows its number."""
+"""Smallest width of a cell that shows its number, in pixels."""
 DARKEST = 0.55
-"""The opacity of a full cell; ink is still read on it."""
+"""Opacity of the darkest cell; text on it stays legible."""
 
 
 def heat_map(
@@ -29,10 +29,10 @@ def heat_map(
     ends: tuple[float, float],
     columns: Literal["head", "layer"] = "head",
 ) -> str:
-    """Return a <figure> of values (layers, C), the lowest layer below; NaN is an empty cell.
+    """Return a <figure> of values (layers, C) with the lowest layer at the bottom; NaN is an empty cell.
 
-    `notes`: what a cell says when pointed at. `ends`: the values of no colour and of the strongest. Layers that have
-    heads count from 1; where the columns are layers, too, 0 is the embedding output.
+    `notes`: tooltips of cells. `ends`: the values of no colour and of the darkest. Layers count from 1; if the columns
+    are layers too, 0 is the embedding output.
     """
     height, width = values.shape
     if not values.size:

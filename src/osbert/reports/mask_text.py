@@ -1,4 +1,4 @@
-"""Sequences as pretraining sees them, as text: marks at the masked positions; the rates of masks, measured and set."""
+"""Pretraining examples as text: marks at masked positions, and rates of masks, measured and set."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.file_tokenizer import AnyTokenizer
 
 STYLES = {"[MASK]": "bold yellow", "random": "bold red", "same": "bold green"}
-"""What stands at a chosen position."""
+"""Styles of the three replacements at a chosen position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskRates:
-    """Counts over some examples; fractions are of the chosen positions unless stated otherwise."""
+    """Rates over some examples; fractions are of the chosen positions unless stated otherwise."""
 
     length: float
-    """Mean tokens in a sequence."""
+    """Mean number of tokens in a sequence."""
     chosen: float
     """Chosen positions as a fraction of all tokens."""
     mask: float
     random: float
     same: float
     cut: float
-    """Words that are chosen in part, as a fraction of the words of several pieces with any piece chosen."""
+    """Partly chosen words, as a fraction of the words of several pieces with any piece chosen."""
 
 
 def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
-    """Return a sequence as the model sees it; at a chosen position an arrow leads to the true piece.
+    """Return a sequence as the model sees it; at a chosen position an arrow points to the original piece.
 
-    A dot joins pieces of one word. `name`: the target that holds the true pieces; the labels of
-    `objectives` for the whole sequence stand behind it.
+    A dot joins pieces of one word. `name`: the target with the original pieces. Labels of `objectives` for the whole
+    sequence follow it.
     """
     target = example.targets[name]
     assert target.index is not None
@@ -60,7 +60,7 @@ def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Map
 
 
 def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:
-    """Return the rates over examples of the masks whose true pieces the target `name` holds."""
+    """Return the rates over examples of the masks whose original pieces are the target `name`."""
     tokens = sum(map(len, examples))
     shown = np.concatenate([example.ids[_chosen(example, name)] for example in examples])
     labels = np.concatenate([example.targets[name].labels for example in examples])
@@ -77,7 +77,7 @@ def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer)
 
 
 def legend() -> Text:
-    """Return what the marks mean."""
+    """Return the legend of the marks."""
     parts: Iterable[tuple[str, str]] = (
         ("[MASK]←true piece", STYLES["[MASK]"]),
         ("random←true piece", STYLES["random"]),
@@ -92,9 +92,9 @@ def legend() -> Text:
 def rates_table(
     rates: MaskRates, examples: Sequence[Example], objectives: Mapping[str, Objective], *, title: str, length: int
 ) -> Table:
-    """Return the rates beside those that the objectives are set to, with those that each counts over the examples.
+    """Return a table of the measured rates and those in the settings, with further rates of the objectives.
 
-    `length`: most tokens in a sequence.
+    `length`: the most tokens in a sequence.
     """
     table = Table(title=title, title_justify="left")
     table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
@@ -117,8 +117,9 @@ def _chosen(example: Example, name: str) -> np.ndarray:
 
 
 def _cut(example: Example, name: str) -> np.ndarray:
-    """Return, for each word of several pieces of which any is chosen, whether some are not."""
+    """Return for each word of several pieces with any piece chosen whether some piece is not chosen."""
     firsts, ends = word_bounds(example.words, example.special)
+    # Cumulative number of chosen positions: differences at word bounds count those within each word.
     before = np.concatenate([[0], np.cumsum(np.bincount(_chosen(example, name), minlength=len(example)))])
     hits, sizes = before[ends] - before[firsts], ends - firsts
     cut: np.ndarray = (hits < sizes)[(sizes > 1) & (hits > 0)]

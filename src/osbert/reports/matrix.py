@@ -1,4 +1,4 @@
-"""The confusion matrix as a picture: a row a true label, a column a predicted one, the darker the more often."""
+"""The confusion matrix as SVG: rows are true labels, columns predicted ones; frequent pairs are darker."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from html import escape
 from osbert.reports.plot import LETTER, RIGHT, WIDTH, fitted, picture, short
 
 MOST_LABELS = 20
-"""Most labels of a picture: the most frequent ones, the others together."""
+"""Most labels in the picture: the most frequent ones; the others are combined."""
 OTHERS = "(others)"
 NONE = "(none)"
 NARROWEST, WIDEST, CELL = 36, 110, 44
-"""Least room for names, in which "true" stands as well, most room, and the largest cell."""
+"""Smallest width for names (enough for "true"), largest width, and largest cell, in pixels."""
 NUMBERED = 22
-"""The smallest cell that has room for its number."""
+"""Smallest cell that shows its number, in pixels."""
 DARKEST = 0.55
-"""The opacity of a full cell; ink is still read on it."""
+"""Opacity of the darkest cell; text on it stays legible."""
 
 
 def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
-    """Return a <figure> of how often each true label was predicted as each; "" stands for no label."""
+    """Return a <figure> of the number of (true, predicted) pairs of labels; "" is no label."""
     counts, labels = _counts(pairs)
     if not labels:
         return picture([], title=title, height=80)
@@ -55,7 +55,7 @@ def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
 
 
 def _counts(pairs: Sequence[tuple[str, str]]) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Return how often each pair of labels occurs, and the labels in order: what is none or others comes last."""
+    """Return the count of each pair of labels, and the labels in order, the combined ones and "none" last."""
     frequent = Counter(label for pair in pairs for label in pair if label)
     kept = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
     names = {**{label: label for label in kept}, "": NONE}

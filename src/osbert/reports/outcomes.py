@@ -1,4 +1,4 @@
-"""What a report shows of a task's predictions: by label, by length, by probability, and the rows that matter."""
+"""Report sections on the predictions of a task: by label, by length, by probability, and example rows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from osbert.tasks.calibration import reliability
 from osbert.tasks.outcome import UNPAIRED, RecordOutcome, mean_score
 
 WRONG, UNSURE = 60, 30
-"""Most wrong rows that are shown, and most of those of which the model is least sure."""
+"""Most wrong rows shown, and most of the least certain ones."""
 MOST_LABELS = 40
-"""Most labels of which the scores are shown: the most frequent ones."""
+"""Most labels whose scores are shown, the most frequent ones."""
 GROUPS, FEWEST = 4, 10
-"""Groups of rows by their length, and the fewest rows of a group."""
+"""Number of groups of rows by length, and the fewest rows per group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
     """The predictions of a task for labelled records.
 
-    `lengths`: the tokens of each record's texts. `raw`: the predictions before their temperature was fitted, if one
-    was. `name`: of several tasks, what headings call it.
+    `lengths`: the number of tokens of the texts of each record. `raw`: the predictions before temperature scaling, if
+    it was fitted. `name`: the name of the task in headings, if there are several.
     """
 
     task: Task
@@ -51,7 +51,7 @@ class TaskResult:
         return outcomes(self.task, self.predictions, self.records)
 
     def heading(self, text: str) -> str:
-        """Return a heading, with the task's name where there are several."""
+        """Return a heading, with the name of the task if there are several."""
         return f"{text}: {self.name}" if self.name else text
 
 
@@ -61,7 +61,7 @@ def outcomes(task: Task, predictions: Sequence[Prediction], records: Sequence[Re
 
 
 def text_lengths(records: Sequence[Record], packer: Packer) -> list[int]:
-    """Return how many tokens the texts of each record have, read or not."""
+    """Return the number of tokens of the texts of each record, including those that are cut off."""
     return [sum(len(packer.run(text).ids) for text in record.texts) for record in records]
 
 
@@ -76,7 +76,7 @@ def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, ScoreInte
 
 
 def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iterator[Section]:
-    """Yield the sections on a task's predictions: by label, by length, by probability, and examples.
+    """Yield the sections on the predictions of a task: by label, length and probability, and examples.
 
     `calibration`: the sentence on the temperature, as HTML.
     """
@@ -138,6 +138,7 @@ def _by_length(result: TaskResult) -> list[str]:
     if len(lengths) < GROUPS * FEWEST or not np.ptp(lengths):
         return []
     scores = np.array([one.score for one in result.outcomes])
+    # Quartiles as actual lengths; equal ones coincide, which leaves fewer groups.
     edges = np.unique(np.quantile(lengths, np.arange(1, GROUPS) / GROUPS, method="higher"))
     groups = np.searchsorted(edges, lengths)
     rows = []

@@ -1,4 +1,4 @@
-"""Reports: one HTML file that needs nothing else, for a pretraining run or put together from sections by anyone."""
+"""Reports as one self-contained HTML file: of a pretraining run, or from any sections."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ svg .number { font-size: 11px; }
     for n in range(6)
 )
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""What a browser lets a page do: show itself, and run the one script whose hash `write_report` adds."""
+"""The content security policy: inline style only, and the one script whose hash `write_report` adds."""
 LONG_CELL = 20
-"""Letters above which a cell of a table is several words."""
+"""Characters above which a cell of a table counts as long."""
 INTERVAL = re.compile(r"[-+]?[\d.,]+%? (?:\([-+]?[\d.,]+%? )?to [-+]?[\d.,]+%?\)?")
-"""A number with its interval, or an interval, in a cell; over several lines neither can be read."""
+"""A number with its interval, or an interval, in a cell; such a cell is never wrapped."""
 END = "\n</body>\n</html>\n"
-"""How every page ends."""
+"""The end of every page."""
 RATIOS = (".share", ".precision", ".recall")
-"""How the names of figures end that an objective has which looks for a few tokens."""
+"""Suffixes of the figures of an objective with rare positive labels."""
 OTHERS = {BEFORE: "corpus before", GENERAL: "general text"}
-"""What was measured besides the held-out text of the run's own corpus, in words."""
+"""Names of the texts that were measured besides the held-out text of the own corpus."""
 COLLAPSED = 0.01
-"""A recall below which such an objective has learnt nothing but that its tokens are few."""
+"""Recall below which such an objective has only learnt that its positive labels are rare."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading and what stands under it, as HTML (`paragraph`, `table`, `code`, a plot).
+    """A heading and its content as HTML (`paragraph`, `table`, `code`, a plot).
 
-    `style` and `script` are those of its parts; a page has each once.
+    `style` and `script`: those of its parts; a page includes each once.
     """
 
     heading: str
@@ -84,11 +84,11 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Return the name by which the page refers to it."""
+        """Return the id of the section in the page."""
         return "-".join(re.findall(r"\w+", self.heading.lower()))
 
     def html(self) -> str:
-        """Return it as HTML: pictures side by side where there is room, tables in a frame that scrolls."""
+        """Return it as HTML: pictures side by side if there is room, tables in a scrolling frame."""
         parts = []
         for pictures, group in groupby(self.parts, key=lambda part: part.startswith("<figure")):
             found = list(group)
@@ -101,7 +101,7 @@ class Section:
 
 
 def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: str = "") -> Path:
-    """Write a report as one HTML file, whole or not at all; `lead` is its plain-words summary. Returns the path."""
+    """Write a report as one HTML file atomically; `lead`: its summary in plain words. Returns the path."""
     sections = list(sections)
     body = [f"<h1>{escape(title)}</h1>"]
     if lead:
@@ -123,7 +123,7 @@ def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: s
 
 
 def add_section(path: Path, section: Section) -> None:
-    """Add a section to the end of a report, or put it in place of the one of its heading; it has no script."""
+    """Append a section to a report, or replace the one with its heading; it must have no script."""
     text = path.read_text(encoding="utf-8")
     begin = text.find(f'<section id="{escape(section.name)}">')
     end = text.rindex(END) if begin < 0 else text.index("</section>", begin) + len("</section>")
@@ -144,14 +144,14 @@ def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """A cell of a table that leads to a page beside this one."""
+    """A cell of a table with a link to a page in the same folder."""
 
     target: str
     text: str
 
 
 def code(text: str) -> str:
-    """Return text in a fixed-width font, line by line as it is."""
+    """Return preformatted text in a fixed-width font."""
     return f"<pre>{escape(text)}</pre>"
 
 
@@ -160,7 +160,7 @@ def _row(tag: str, cells: Sequence[object]) -> str:
 
 
 def _cell(tag: str, value: object) -> str:
-    """Return a cell; one of several words is kept from a column of one word, which a narrow page would make of it."""
+    """Return a cell; a long one gets a minimum width, since a narrow page would break it after each word."""
     if isinstance(value, Link):
         return f'<{tag}><a href="{escape(value.target)}">{escape(value.text)}</a></{tag}>'
     look = ' class="long"' if len(str(value)) > LONG_CELL else ""
@@ -171,7 +171,7 @@ def _cell(tag: str, value: object) -> str:
 def pretraining_report(folder: Path, objectives: Mapping[str, Objective]) -> Path:
     """Write report.html into the run folder of a pretraining, from its metrics.jsonl, recipe.toml and run.json.
 
-    `objectives`: those that it trained on, by name; each declares what its figures are compared with.
+    `objectives`: its objectives by name; each declares the baseline of its figures.
     """
     lines = read_lines(folder / NAME)
     facts = RunFolder(folder).facts
@@ -186,12 +186,12 @@ def pretraining_report(folder: Path, objectives: Mapping[str, Objective]) -> Pat
 
 
 def curve(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
-    """Return the points (step, value) of one name in the lines of a metrics.jsonl."""
+    """Return the points (step, value) of a figure in the lines of a metrics.jsonl."""
     return [(line["step"], line[name]) for line in lines if line.get(name) is not None]
 
 
 def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str, color: int = 0) -> list[Series]:
-    """Return a training curve, smoothed before faint, and the held-out one beside it if there is one."""
+    """Return the smoothed training curve with the raw one faint behind it, and held-out curves if there are any."""
     points = curve(lines, name)
     window = max(1, len(points) // 25)
     found = [Series(name=label, points=smooth(points, window=window), color=color)]
@@ -209,7 +209,7 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
 def verdict(
     lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> list[str]:
-    """Return in plain sentences what the final numbers say."""
+    """Return sentences on the final figures."""
     said = []
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
     for name in _answering("pieces", objectives):
@@ -236,7 +236,7 @@ def verdict(
 
 
 def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
-    """Yield where the held-out loss is far above that of training, or why the two cannot be compared."""
+    """Yield a sentence if the held-out loss is far above that of training, or if they are not comparable."""
     for name, objective in _answering("pieces", objectives).items():
         if course := objective.course():
             yield f"In the course of the run {course}."
@@ -247,7 +247,7 @@ def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Obj
 
 
 def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, Objective]:
-    """Return the losses whose labels are of a kind, by name with the objective that each belongs to."""
+    """Return the losses with this kind of labels, by name, with their objective."""
     return {
         name: objective
         for objective in objectives.values()
@@ -257,7 +257,7 @@ def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, 
 
 
 def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield what going on from another corpus did to the losses on both."""
+    """Yield how the losses on both texts changed when training continued on another corpus."""
     keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_of_other_text(key)]
     for of, _, name in (key.partition(".") for key in keys):
         here, there = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{of}.{name}")
@@ -271,7 +271,7 @@ def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _is_of_other_text(key: str) -> bool:
-    """Return whether a key of metrics is an objective's loss on text other than the run's own."""
+    """Return whether a key of metrics is a loss on text other than the run's own."""
     return key.partition(".")[0] in OTHERS and key.count(".") == 2 and key.endswith(".loss")
 
 
@@ -294,7 +294,7 @@ def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> s
 
 
 def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
-    """Yield how often an objective with one of two answers for a pair of texts is right."""
+    """Yield the accuracy of an objective with a binary label for a pair of texts."""
     accuracy, where = _final(lines, f"{name}.accuracy")
     if accuracy is not None:
         skill = "hardly better than a coin" if accuracy < 0.55 else "better than a coin"
@@ -303,7 +303,7 @@ def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> 
 
 
 def _rare_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
-    """Yield what the figures of an objective say that looks for a few tokens: accuracy would be high without it."""
+    """Yield sentences on an objective with rare positive labels, whose accuracy is high without any learning."""
     loss, where = _final(lines, f"{name}.loss")
     share, recall, precision = (_final(lines, f"{name}.{figure}")[0] for figure in ("share", "recall", "precision"))
     if loss is None or not share:
@@ -390,7 +390,7 @@ def _is_loss(key: str) -> bool:
 
 
 def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:
-    """Return the last held-out value, or that of training if there is none, and which it is."""
+    """Return the last held-out value, else the last one of training, and the name of its source."""
     value = _last(lines, f"held_out.{name}")
     return (value, "held-out") if value is not None else (_last(lines, name), "training")
 

@@ -1,7 +1,7 @@
-"""Line plots as plain SVG text: no library, no script, colours from the page so that light and dark both work.
+"""Line plots as SVG text: no library, no script; colours come from the page, so that light and dark mode both work.
 
-A picture is as wide as a phone; a wider page shows two side by side. Its title and its legend are text of the page,
-which wraps.
+A picture has the width of a phone; a wider page shows two side by side. Title and legend are text of the page, which
+wraps.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Literal
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 10, 38
 LETTER = 7.0
-"""About the width of a letter."""
+"""Approximate width of a letter, in pixels."""
 MOST_SIGNS = 6
-"""Most signs of a small number for which there is room beside the axis."""
+"""Most characters of a small number beside the axis."""
 MOST_POINTS = 600
-"""Longer curves are thinned to about so many points."""
+"""Most points of a curve, approximately; longer ones are thinned."""
 MOST_NOTES = 120
-"""Points that tell their value when pointed at."""
+"""Most points of a curve with a tooltip."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A curve: `points` (x, y) with x growing; spots are not joined, and in any order.
+    """A curve: `points` (x, y) by ascending x. Spots are not joined and may have any order.
 
-    A faint one stands behind the others and has no entry in the legend.
+    A faint curve is drawn behind the others and has no entry in the legend.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A horizontal line at a value, with what it means."""
+    """A horizontal line at a value, with its label."""
 
     value: float
     label: str
@@ -50,7 +50,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where values lie on the picture."""
+    """The scales of both axes."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -72,9 +72,9 @@ def line_plot(
     percent: bool = False,
     across: str = "step",
 ) -> str:
-    """Return a <figure> of the curves, with horizontal lines at the marks; `percent` shows y as a percentage.
+    """Return a <figure> of the curves, with horizontal lines at the marks; `percent`: show y as a percentage.
 
-    `across`: what x counts. Points that are not finite are left out. Without any points the picture says so.
+    `across`: the name of x. Points that are not finite are skipped. Without points the picture says so.
     """
     series = [_clean(curve) for curve in series]
     points = [point for curve in series for point in curve.points]
@@ -89,9 +89,9 @@ def line_plot(
 
 
 def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]] = (), height: float = HEIGHT) -> str:
-    """Return a <figure>: the title, the legend (`keys`: names with their colours) and an <svg> of the parts.
+    """Return a <figure>: the title, the legend (`keys`: names and colours) and an <svg> of the parts.
 
-    Without any part it says so.
+    Without parts it says that nothing was measured.
     """
     nothing = f'<text class="note" x="{WIDTH / 2}" y="{height / 2:g}">nothing was measured</text>'
     legend = "".join(f' <span class="key k{color}">{escape(name)}</span>' for name, color in keys)
@@ -103,13 +103,13 @@ def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]]
 
 
 def fitted(text: str, room: float) -> str:
-    """Return text that is about as wide as `room` at most, with an ellipsis for what does not fit."""
+    """Return text shortened with an ellipsis to a width of about `room` pixels."""
     most = max(1, int(room / LETTER))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def smooth(points: Sequence[Point], *, window: int) -> list[Point]:
-    """Return the moving average over `window` points around each, fewer at the ends."""
+    """Return the moving average over `window` points centred at each point, fewer at the ends."""
     half = window // 2
     result = []
     for place, (x, _) in enumerate(points):
@@ -130,7 +130,7 @@ def ticks(low: float, high: float, *, count: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return a number as briefly as an axis wants it.
+    """Return a number in few characters, for an axis.
 
     >>> [short(value) for value in (0.25, 1200, 45_000, 0.0008, 0.00014, 3e-5)]
     ['0.25', '1,200', '45k', '0.0008', '1.4e-4', '3e-05']
@@ -148,6 +148,7 @@ def short(value: float) -> str:
 
 def _clean(curve: Series) -> Series:
     finite = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
+    # Ceiling division; the last point is kept in any case, as it is the final value.
     stride = max(1, -(-len(finite) // MOST_POINTS))
     thinned = finite[::stride]
     if finite and thinned[-1] != finite[-1]:
@@ -161,6 +162,7 @@ def _frame(points: Sequence[Point], marks: Sequence[Mark]) -> _Frame:
     low, high = min(up), max(up)
     margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     bottom = low - margin
+    # Start at 0 if the values come near it, so that heights can be compared.
     if low >= 0 and (low < 0.35 * high or bottom < 0):
         bottom = 0.0
     right = max(across)
@@ -188,6 +190,7 @@ def _marks(frame: _Frame, marks: Sequence[Mark]) -> list[str]:
     for mark in sorted(marks, key=lambda mark: -mark.value):
         y = frame.up(mark.value)
         words = y - 5
+        # A label that would overlap another one goes below its line.
         if any(abs(words - other) < 13 for other in taken):
             words = y + 14
         taken.append(words)

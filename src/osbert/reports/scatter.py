@@ -1,4 +1,4 @@
-"""Scatter plots as plain SVG text: things by two numbers, each with a label that shows when it is pointed at."""
+"""Scatter plots as SVG: items by two coordinates, each with a tooltip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARGIN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Spot:
-    """A thing: where it is, what it is called, and its colour."""
+    """An item: its coordinates, label and colour."""
 
     x: float
     y: float
@@ -22,7 +22,7 @@ class Spot:
 
 
 def scatter_plot(spots: Sequence[Spot], *, title: str, keys: Sequence[tuple[str, int]] = ()) -> str:
-    """Return a <figure> of spots on axes without numbers, both of one scale; `keys`: what colours mean."""
+    """Return a <figure> of spots; both axes have the same scale and no numbers. `keys`: the legend of colours."""
     if not spots:
         return picture([], title=title)
     xs, ys = [spot.x for spot in spots], [spot.y for spot in spots]

@@ -1,4 +1,4 @@
-"""Strip plots as plain SVG text: a row for each group, a dot for each run, a line at the median."""
+"""Strip plots as SVG: a row for each group, a dot for each run, a line at the median."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Literal
 from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
 
 NAME = 18
-"""Height of a row's name, which stands above its dots."""
+"""Height of the name of a row, above its dots, in pixels."""
 ROW = 26
-"""Height of a row whose dots lie apart."""
+"""Height of a row without overlapping dots."""
 LEFT = 16
-"""Where the scale begins."""
+"""Left end of the scale."""
 NEAR = 8.0
-"""Dots nearer to each other than this lie at different heights, so far apart."""
+"""Dots closer than this are placed at different heights, this far apart."""
 LEVELS = 11
-"""The most heights in a row; where still more dots have one value, some hide others."""
+"""Most heights in a row; if still more dots coincide, some hide others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """One run: its value, what it says when pointed at, and how it looks; a hollow one is left out of the median."""
+    """One run: its value, tooltip and look; a hollow dot is not part of the median."""
 
     value: float
     label: str
@@ -34,14 +34,14 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """A row: its name and its dots."""
+    """A row of the plot: its name and its dots."""
 
     name: str
     dots: Sequence[Dot]
 
 
 def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
-    """Return a <figure> of the strips, one below the other on one scale; values that are not finite are left out."""
+    """Return a <figure> of the strips on one scale; values that are not finite are skipped."""
     strips = [Strip(name=one.name, dots=[dot for dot in one.dots if math.isfinite(dot.value)]) for one in strips]
     values = [dot.value for strip in strips for dot in strip.dots]
     if not values:
@@ -66,7 +66,7 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values lie across the picture."""
+    """The horizontal scale."""
 
     ends: tuple[float, float]
 
@@ -82,10 +82,11 @@ class _Scale:
 
 
 def _levels(places: Sequence[float]) -> list[int]:
-    """Return for each dot, at x = places, the lowest height at which none is near it: 0, and others about it."""
+    """Return for each dot, at x = places, the lowest level without a near dot; level 0 is the centre line."""
     found: list[int] = [0] * len(places)
     before: list[int] = []
     for number in sorted(range(len(places)), key=places.__getitem__):
+        # Dots are visited from left to right: only recent ones can be near.
         before = [other for other in before if places[number] - places[other] < NEAR]
         taken = {found[other] for other in before}
         found[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)

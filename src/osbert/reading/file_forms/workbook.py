@@ -37,7 +37,7 @@ class Workbook(FileForm):
         return path.suffix.lower() == ".xlsx" and "Excel workbook" in foreign(beginning.raw[:LONGEST], path)
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the rows of the first sheet. Raises UserError if openpyxl is missing or the file is damaged or large."""
+        """Return the rows of the first sheet. Raises UserError if openpyxl is missing or if the file is unusable."""
         try:
             import openpyxl
         except ImportError as error:

@@ -1,1 +1,1 @@
-"""The forms of annotation tools' records, JSON objects or the cells of a row; one form a file; the form is detected."""
+"""Record forms of annotation tools: JSON objects or cells of rows; one in each file; detected from the records."""

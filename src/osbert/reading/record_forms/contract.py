@@ -1,4 +1,4 @@
-"""The contract of a form of records: an annotation tool's object in, plain rows out; and back with a prediction."""
+"""The contract of a record form: from the object of an annotation tool to plain rows, and back with predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 
 class SpanMark(NamedTuple):
-    """A predicted entity: characters (code points) from `start` to before `end`, its type and its probability."""
+    """A predicted entity: its characters (code points) from `start` up to `end`, its type and probability."""
 
     start: int
     end: int
@@ -18,7 +18,7 @@ class SpanMark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """What a model says of a record: entities, or labels with the probabilities of all; None for what it says not."""
+    """A prediction for a record: entities, or labels with all probabilities; None for what it does not predict."""
 
     marks: tuple[SpanMark, ...] | None = None
     labels: tuple[str, ...] | None = None
@@ -26,7 +26,7 @@ class Suggestion:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Self:
-        """Return what a prediction says, given as plain values: "prediction" and "probabilities".
+        """Return the suggestion of a prediction as plain values, with "prediction" and "probabilities".
 
         >>> Suggestion.of({"prediction": "good", "probabilities": {"good": 0.9, "bad": 0.1}}).score
         0.9
@@ -50,41 +50,41 @@ class Suggestion:
 
 
 class RecordForm:
-    """A form of records, detected from the first of them.
+    """A record form, detected from the first records.
 
-    A record's rows have "text" and, of a text with marked spans, "entities": [[start, end, type], ...] in code points,
-    None where nobody has marked it; its classes are in a column of their own, as a list.
+    Rows have "text" and, for texts with marked spans, "entities": [[start, end, type], ...] in code points, None if
+    nobody has annotated the text. Classes are a list in a column of their own.
     """
 
     title: ClassVar[str]
-    """What it is called."""
+    """Its name in messages."""
     heading: ClassVar[str] = ""
-    """A column that a CSV file of this form has, "" where there is none such."""
+    """A column name typical of a CSV file of this form, "" if there is none."""
     complete: bool = False
-    """Whether `filled` holds all there is to say, so that no fields of a prediction are added."""
+    """Whether `filled` is complete, so that no further fields of the prediction are added."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Learn from the first records what the file holds."""
+        """Detect properties of the file from its first records."""
 
     @classmethod
     def claims(cls, record: Mapping[str, Any]) -> bool:
-        """Return whether a record is of this form and of no other."""
+        """Return whether a record has this form and no other."""
         raise NotImplementedError
 
     def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-        """Return the rows of a record, most often one. Raises ValueError, saying why, if it cannot be read."""
+        """Return the rows of a record, usually one. Raises ValueError with the reason if it cannot be read."""
         raise NotImplementedError
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
-        """Return the record with what a model says in the place for it, None where the form has none.
+        """Return the record with the prediction in the fields of this form, None if it has none for it.
 
-        What people have marked stays as it is.
+        Human annotations are never changed.
         """
         return None
 
 
 def span_of(start: Any, end: Any, type_: Any) -> tuple[int, int, str]:
-    """Return a marked span. Raises ValueError where its places are no whole numbers, or its type is no text."""
+    """Return a marked span. Raises ValueError if its ends are no integers or its type is no text."""
     if type(start) is not int or type(end) is not int:
         raise ValueError(f"start and end are not whole numbers: {str((start, end))[:60]}")
     if not isinstance(type_, str) or not type_:
@@ -101,7 +101,7 @@ def text_in(record: Mapping[str, Any], name: str = "text") -> str:
 
 
 def listed(value: Any, what: str) -> list[Any]:
-    """Return a list, an empty one for None. Raises ValueError for another value, `what` in words."""
+    """Return a list, [] for None. Raises ValueError for any other value; `what` is its name."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -110,7 +110,7 @@ def listed(value: Any, what: str) -> list[Any]:
 
 
 def objects(value: Any, what: str) -> list[dict[str, Any]]:
-    """Return a list of objects as `listed`."""
+    """Return a list of objects, with the checks of `listed`."""
     found = listed(value, what)
     for one in found:
         if not isinstance(one, dict):

@@ -1,7 +1,7 @@
-"""doccano's JSON lines, of all its releases: marked spans, classes, both with relations.
+"""doccano's JSON lines, of all releases: marked spans, classes, and both with relations.
 
-Its editor counts UTF-16 units (issues 1347 and 2290 of its repository), but files that were made with Python hold code
-points. Behind an emoji the two differ; the one is taken in which more ends of spans lie between words.
+Its editor counts UTF-16 units (issues 1347 and 2290 of its repository), but files made with Python have code points.
+They differ behind emoji; the units in which more spans end at word boundaries are used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed,
 
 _SPANS = ("entities", "annotations", "labels", "label")
 _TRACES = ("Comments", "annotation_approver")
-"""What only doccano writes into a record."""
+"""Fields that only doccano writes."""
 
 
 class Doccano(RecordForm):
@@ -24,7 +24,7 @@ class Doccano(RecordForm):
 
     @classmethod
     def claims(cls, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has a number and spans as lists, spans with start_offset, or a field of doccano's."""
+        """Return whether a record has an id and spans as lists, spans with start_offset, or a field of doccano."""
         if not isinstance(record.get(_text_name(record)), str):
             return False
         marked = [record[name] for name in _SPANS if record.get(name) is not None]
@@ -54,7 +54,7 @@ class Doccano(RecordForm):
         return [row]
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
-        """Return the record with spans or classes where it has none."""
+        """Return the record with predicted spans or classes if it has none."""
         text = text_in(record, _text_name(record))
         if said.marks is not None:
             name = next((one for one in _SPANS if one in record), "label")
@@ -80,7 +80,7 @@ class Doccano(RecordForm):
 
 
 def _text_name(record: Mapping[str, Any]) -> str:
-    """Return what a record calls its text, which releases 1.3 and 1.4 call "data"."""
+    """Return the field of the text, which releases 1.3 and 1.4 call "data"."""
     return "data" if "text" not in record and isinstance(record.get("data"), str) else "text"
 
 

@@ -1,7 +1,7 @@
-"""Label Studio's exports: JSON, JSON-MIN and CSV: marked spans, choices, ratings and numbers.
+"""Label Studio's exports (JSON, JSON-MIN and CSV): marked spans, choices, ratings and numbers.
 
-Places are code points since its release 1.2; before, its editor counted UTF-16 units (issues 1008 and 1347 of its
-repository). Each span has its text beside it, which distinguishes the two.
+Positions are code points since release 1.2; before, its editor counted UTF-16 units (issues 1008 and 1347 of its
+repository). Each span comes with its text, which distinguishes the two.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from osbert.reading.offsets import Places
 from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, objects, span_of
 
 _OWN = ("annotator", "annotation_id", "created_at", "updated_at", "lead_time")
-"""What an export in JSON-MIN or CSV has beside the data and what was marked."""
+"""Fields of JSON-MIN and CSV exports besides the data and the annotations."""
 _ANNOTATIONS = ("annotations", "completions")
 _NUMBERS = ("rating", "number")
 Control = tuple[str, str, str]
-"""What a result is of: the tag that marks, the tag that is marked, and the kind of marks."""
+"""The control of a result: the marking tag, the marked tag, and the type of marks."""
 
 
 class LabelStudio(RecordForm):
-    """{"data", "annotations": [{"result"}]}, or a row of the data with what was marked under the names of its tags."""
+    """{"data", "annotations": [{"result"}]}, or a row of the data with annotations by the names of their tags."""
 
     title: ClassVar[str] = "Label Studio"
     heading: ClassVar[str] = "annotation_id"
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Find out which tags mark spans and classes, and whether the records are tasks, which hold predictions."""
+        """Detect the tags of spans and of classes, and whether the records are tasks, which can hold predictions."""
         self.complete = any(isinstance(record.get("data"), dict) for record in records)
         controls: dict[str, Control] = {}
         self.flat = {name for record in records for name in record if _marked(_parsed(record[name])) is not None}
@@ -45,7 +45,7 @@ class LabelStudio(RecordForm):
 
     @classmethod
     def claims(cls, record: Mapping[str, Any]) -> bool:
-        """Return whether a record is a task, with its data, or a row with an annotation's number."""
+        """Return whether a record is a task with its data, or a row with the id of an annotation."""
         tasks = any(isinstance(record.get(name), list) for name in (*_ANNOTATIONS, "predictions"))
         return (isinstance(record.get("data"), dict) and tasks) or (
             cls.heading in record and any(name in record for name in _OWN if name != cls.heading)
@@ -56,7 +56,7 @@ class LabelStudio(RecordForm):
         return [self._task(record) if isinstance(record.get("data"), dict) else self._row(record)]
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
-        """Return a task with one prediction more; None for a row, which has no place for any."""
+        """Return a task with a prediction added; None for a row, which cannot hold one."""
         data = record.get("data")
         if not isinstance(data, dict) or (said.marks is None and said.labels is None):
             return None
@@ -116,7 +116,7 @@ class LabelStudio(RecordForm):
 
 
 def _results(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the results of a task's annotation: the ground truth, or the first that was not skipped; None for none."""
+    """Return the results of the ground truth or of the first annotation that was not skipped; None if none."""
     made = [one for name in _ANNOTATIONS for one in objects(record.get(name), f"the {name}")]
     kept = [one for one in made if not (one.get("was_cancelled") or one.get("skipped"))]
     first = sorted(kept, key=lambda one: not one.get("ground_truth"))[:1]
@@ -124,7 +124,7 @@ def _results(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _all_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the results of all annotations and predictions of a task; none where one cannot be read."""
+    """Return the results of all annotations and predictions of a task; [] if one cannot be read."""
     try:
         made = [one for name in (*_ANNOTATIONS, "predictions") for one in objects(record.get(name), name)]
         return [result for one in made for result in objects(one.get("result"), "the results")]
@@ -138,7 +138,7 @@ def _value(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parsed(cell: Any) -> Any:
-    """Return what a cell of a CSV file holds as JSON; another value as it is."""
+    """Return the JSON value of a CSV cell; any other value unchanged."""
     if not isinstance(cell, str) or not cell.startswith(("[", "{")):
         return cell
     try:
@@ -148,7 +148,7 @@ def _parsed(cell: Any) -> Any:
 
 
 def _marked(value: Any) -> list[dict[str, Any]] | None:
-    """Return a value that is a list of spans, None for another."""
+    """Return a value if it is a list of spans, else None."""
     spans = (
         isinstance(value, list)
         and bool(value)
@@ -168,7 +168,7 @@ def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[li
 
 
 def _text(data: Mapping[str, Any]) -> str:
-    """Return the text of a task's data: "text", or the one text that there is; "" if there is none or more than one."""
+    """Return the text of a task's data: "text", or its only text; "" if there is none or several."""
     texts = [value for name, value in data.items() if isinstance(value, str) and name not in _OWN]
     text = data.get("text", texts[0] if len(texts) == 1 else "")
     return text if isinstance(text, str) else ""

@@ -1,7 +1,7 @@
 """Prodigy's JSON lines: marked spans, choices, and texts with one label to accept or reject.
 
-Places are code points, as spaCy counts them. What was ignored is not labelled, nor what was rejected, but for the texts
-of a file with one label alone: these are "not LABEL".
+Positions are code points, as in spaCy. Ignored and rejected examples count as unlabelled, except in a file with a
+single label: there a rejected text is "not LABEL".
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Prodigy(RecordForm):
     title: ClassVar[str] = "Prodigy"
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Find out whether there is one label alone, to accept or reject."""
+        """Detect whether the file has a single label to accept or reject."""
         labels = {one["label"] for one in records if isinstance(one.get("label"), str)}
         rejected = any(one.get("answer") == "reject" for one in records)
         self.only = labels.pop() if rejected and len(labels) == 1 else ""
 
     @classmethod
     def claims(cls, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has a hash or an answer of Prodigy's, or spans beside tokens with places."""
+        """Return whether a record has a hash or an answer of Prodigy, or spans beside tokens with positions."""
         if not isinstance(record.get("text"), str) or "ents" in record:  # spaCy's Doc.to_json has tokens, too
             return False
         tokens = record.get("tokens")
@@ -60,7 +60,7 @@ class Prodigy(RecordForm):
         return [row]
 
     def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
-        """Return the record with spans, accepted options or a label where it has none, to be answered."""
+        """Return the record with predicted spans, accepted options or a label, if it has none, for review."""
         marked = ("spans",) if said.marks is not None else ("label", "accept")
         nothing = said.marks is None and said.labels is None
         if nothing or record.get("answer") in _ANSWERS or any(record.get(name) for name in marked):
@@ -83,7 +83,7 @@ class Prodigy(RecordForm):
 
 
 def _token_numbers(record: Mapping[str, Any], end: str) -> dict[int, Any]:
-    """Return the numbers of the tokens by the places of their "start" or "end"; of what is no such token none."""
+    """Return the ids of the tokens by their "start" or "end"; malformed tokens are skipped."""
     tokens = record.get("tokens")
     listed_tokens = enumerate(tokens if isinstance(tokens, list) else [])
     known = ((place, one) for place, one in listed_tokens if isinstance(one, dict) and type(one.get(end)) is int)

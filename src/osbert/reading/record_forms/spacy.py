@@ -1,6 +1,6 @@
-"""spaCy's JSON: its training files of version 2, pairs of a text and its annotations, and what Doc.to_json writes.
+"""spaCy's JSON: training files of version 2, pairs of a text and its annotations, and the output of Doc.to_json.
 
-Places are code points. A class is one of a text whose value is at least 0.5.
+Positions are code points. A class counts if its value is at least 0.5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Spacy(RecordForm):
         return isinstance(record.get("text"), str) and (isinstance(record.get("ents"), list) or pair)
 
     def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-        """Return a row a paragraph, or the one of a text."""
+        """Return one row for each paragraph, or the single row of a text."""
         if "paragraphs" in record:
             return [_paragraph(one) for one in objects(record["paragraphs"], "the paragraphs")]
         said = record["label"] if isinstance(record.get("label"), dict) else record
@@ -43,7 +43,7 @@ class Spacy(RecordForm):
 
 
 def classes(cats: Any) -> dict[str, Any]:
-    """Return the classes of a text as a list in the column "label", no column where there are none."""
+    """Return {"label": classes with a value of at least 0.5}; {} if there are no classes."""
     if not cats:
         return {}
     if not isinstance(cats, dict) or not all(isinstance(value, int | float) for value in cats.values()):
@@ -81,7 +81,7 @@ def _paragraph(paragraph: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(text: str, words: Sequence[str]) -> Iterator[Range]:
-    """Yield where words stand in a text, one after the other. Raises ValueError where one does not."""
+    """Yield the ranges of consecutive words in a text. Raises ValueError if a word does not follow."""
     place = 0
     for word in words:
         start = text.find(word, place)

@@ -1,4 +1,4 @@
-"""Files of tagged text: CoNLL columns or JSON lines, read whole, so that the scheme of their tags is known."""
+"""Files of tagged text: CoNLL columns or JSON lines, read whole, so that the tagging scheme can be detected."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _MARKS = ("entities", "spans", "label", "labels")
 CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
-"""The words in file names that mark the splits; eng.testa and eng.testb are those of CoNLL-2003."""
+"""Words in file names that identify the splits; eng.testa and eng.testb are those of CoNLL-2003."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagReading:
-    """What a task says of its files. `spell`: what a word is, given its cell."""
+    """Settings of a task for its files. `spell`: maps a cell to its word."""
 
     column: int = 0
-    """The tags' column, from 1; the last where it is 0."""
+    """Column of the tags, from 1; 0: the last one."""
     text: str = ""
-    """What JSON lines call the text; one of the usual names where it is ""."""
+    """Field of the text in JSON lines; "": one of the usual names."""
     encoding: str = ""
     split: Split = "words"
     plain: bool = False
-    """Whether each tag is the label of its word, of no scheme."""
+    """Whether each tag is simply the label of its word, without a scheme."""
     spell: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """A text, where its words lie in it, and its entities as spans of words, None where the file has no tags.
+    """A text, the ranges of its words, and its entities as spans of words, None if the file has no tags.
 
-    `line`: where it begins. `document`: its document's number, None if the file marks no documents.
+    `line`: its first line. `document`: the number of its document, None if the file does not mark documents.
     """
 
     text: str
@@ -62,10 +62,10 @@ class Sentence:
 
 @dataclass(kw_only=True)
 class TaggedFile:
-    """The content of a file: its sentences, and its detected form.
+    """The content of a file: its sentences and its detected form.
 
-    `widened` and `dropped`: lines of entities that end within a word, or overlap another. `unlabelled`: those of
-    texts that an annotation tool knows to be unmarked, skipped or rejected. `unit`: what is called a line here.
+    `widened`, `dropped`: lines of entities that end within a word, or overlap another. `unlabelled`: lines of texts
+    that an annotation tool marks as unlabelled, skipped or rejected. `unit`: the name of a line in messages.
     """
 
     name: str
@@ -99,20 +99,19 @@ class TaggedFile:
 
 
 def tagged_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each split of a folder: those with train, dev (valid, testa) or test (testb) in their names.
+    """Return the file of each split of a folder, by train, dev (valid, testa) or test (testb) in its name.
 
-    One file alone is {"all": file}, and so is a folder with brat's files. Raises UserError when there is
-    nothing, or two files for one split.
+    A single file is {"all": file}, and so is a folder with files of brat. Raises UserError if there is no file, or if a
+    split has two.
     """
     return find_words(folder, CALLED, whole=is_whole)
 
 
 def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labelled: bool) -> TaggedFile:
-    """Read a file, or rows in memory; what cannot be used is noted in `problems` and left out.
+    """Read a file or rows in memory; bad rows are skipped and added to `problems`.
 
-    Without `labelled` tags may be absent.
-
-    Raises UserError when the file is absent, damaged, or its bytes are not text in its encoding.
+    Without `labelled`, tags are optional. Raises UserError if the file does not exist, is damaged, or is not text in
+    its encoding.
     """
     table = origin if isinstance(origin, Table) else open_records(origin, TableReading(encoding=reading.encoding))
     if table:
@@ -131,7 +130,7 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
 
 
 def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
-    """Return words with tags as a text: its words a space apart, or characters side by side."""
+    """Return tagged words as a text: separated by spaces, or for characters side by side."""
     words = [reading.spell(word) for word in rows.words]
     gap = "" if reading.split == "characters" else " "
     starts = accumulate((len(word) + len(gap) for word in words), initial=0)
@@ -145,7 +144,7 @@ def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
 
 
 class _Reader:
-    """Reads one file, or rows in memory. `place(line)`: what messages call the place of a line."""
+    """Reads one file, or rows in memory. `place(line)`: the place of a line for messages."""
 
     def __init__(
         self, name: str, place: Callable[[int], str], reading: TagReading, problems: Problems, *, labelled: bool
@@ -203,7 +202,7 @@ class _Reader:
         return self._ended()
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:
-        """Take in an object with words and tags, or with a text and its entities."""
+        """Add an object with words and tags, or with a text and its entities."""
         if words := _named(value, WORDS):
             row = self._words(value, words)
             row.lines = [number] * len(row.words)
@@ -258,7 +257,7 @@ class _Reader:
         yield from kept
 
     def _sentences(self, rows: list[TaggedWords]) -> list[Sentence]:
-        """Return the sentences of words and tags; the scheme is that of them all."""
+        """Return the sentences of tagged words; the scheme is detected from all of them."""
         before = self.problems.count
         if not self.reading.plain:
             # Where no labels are needed, what stands in their place may be anything.

@@ -1,7 +1,7 @@
-"""Entities marked in a text by characters, as JSON lines have them, and the words that they cover.
+"""Entities marked by characters, as in JSON lines, and the words that they cover.
 
-{"text", "entities": [{"start", "end", "label"}]}, also as [start, end, label] and under usual names; and CLUENER's
-{"text", "label": {type: {mention: [[start, last], ...]}}}, whose second number is that of the last character.
+Forms: {"text", "entities": [{"start", "end", "label"}]}, also [start, end, label] and other usual names; and that of
+CLUENER, {"text", "label": {type: {mention: [[start, last], ...]}}}, where `last` is the last character.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _TYPES = ("label", "type", "entity", "tag")
 
 
 def marks(value: Any, text: str) -> list[EntitySpan]:
-    """Return the entities of characters that a JSON value marks in `text`, in their order.
+    """Return the entities (spans of characters) that a JSON value marks in `text`, in order.
 
-    Raises ValueError, saying why, at one that is of no known form or does not lie in the text.
+    Raises ValueError with the reason if one has an unknown form or is outside the text.
     """
     found = sorted(_mentions(value, text) if isinstance(value, Mapping) else _listed(value))
     for start, end, type_ in found:
@@ -31,7 +31,7 @@ def marks(value: Any, text: str) -> list[EntitySpan]:
 
 
 def apart(spans: Sequence[EntitySpan]) -> list[EntitySpan]:
-    """Return the spans without those that overlap a longer one (or an earlier one as long), in their order."""
+    """Return the spans in order, without those that overlap a longer one (or an earlier one of equal length)."""
     kept: list[EntitySpan] = []
     for span in sorted(spans, key=lambda span: (span.start - span.end, span)):
         if all(span.end <= other.start or other.end <= span.start for other in kept):
@@ -40,7 +40,7 @@ def apart(spans: Sequence[EntitySpan]) -> list[EntitySpan]:
 
 
 def covered(span: EntitySpan, words: Sequence[Range]) -> EntitySpan:
-    """Return the span of the words that a span of characters touches; it is empty where there are none."""
+    """Return the span of the words that a span of characters touches; empty if there are none."""
     first = bisect_right(words, span.start, key=lambda word: word[1])
     end = bisect_left(words, span.end, key=lambda word: word[0])
     return EntitySpan(first, max(first, end), span.type)

@@ -1,4 +1,4 @@
-"""Words with their tags, as files have them: CoNLL columns, or JSON lines with a list of words and one of tags."""
+"""Reads words with tags: CoNLL columns, or JSON lines with a list of words and a list of tags."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from osbert.errors import Problems
 from osbert.reading.tagged.schemes import parse
 
 DOCUMENT = "-DOCSTART-"
-"""The word of a line that begins a document."""
+"""The word that marks the beginning of a document."""
 _SPACES = " \t\r\n"
 
 
 @dataclass(kw_only=True)
 class TaggedWords:
-    """A sentence: its words (n,), their `tags` (n,) or None, the line of each in the file, and its document's number.
+    """A sentence: its words (n,), `tags` (n,) or None, the line of each word, and the number of its document.
 
-    `document` is None where a file does not say where documents begin.
+    `document` is None if the file does not mark documents.
     """
 
     words: list[str] = field(default_factory=list)
@@ -30,10 +30,10 @@ class TaggedWords:
 def read_columns(
     lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems
 ) -> Iterator[TaggedWords]:
-    """Yield the sentences of lines with a word, first, and its tag, set apart by tabs or else spaces.
+    """Yield the sentences of lines with a word and, in other columns, its tag, separated by tabs or else spaces.
 
-    A blank line ends a sentence; a line of -DOCSTART- begins a document. `column`: the tags', from 1, or from the end
-    when negative; 0 for the last. Without `labelled` it may be absent. `name` is the file's, for `problems`.
+    A blank line ends a sentence; a line with -DOCSTART- begins a document. `column`: that of the tags, from 1, negative
+    from the end, 0 for the last. Without `labelled` it is optional. `name`: the file, for `problems`.
     """
     reader = _Columns(name=name, column=column, labelled=labelled, problems=problems)
     for number, line in enumerate(lines, 1):
@@ -51,7 +51,7 @@ def read_columns(
 
 
 class _Columns:
-    """Gathers the sentence that is being read."""
+    """Collects the sentence that is being read."""
 
     def __init__(self, *, name: str, column: int, labelled: bool, problems: Problems) -> None:
         self.name, self.column, self.labelled, self.problems = name, column, labelled, problems
@@ -85,7 +85,7 @@ class _Columns:
         return rows
 
     def _begin(self, number: int, cells: Sequence[str]) -> None:
-        """Find the tags' column in the first line that has a word."""
+        """Determine the column of the tags from the first line with a word."""
         self.width, self.first = len(cells), number
         wanted = self.column or -1
         place = wanted - 1 if wanted > 0 else self.width + wanted
@@ -100,9 +100,9 @@ class _Columns:
 
 
 def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
-    """Return the sentence that an object of JSON lines holds under these two names; `tags` is "" where it has none.
+    """Return the sentence of a JSON object by the names of its words and its tags ("" for none).
 
-    Raises ValueError, saying why, when there are no lists, or lists of different length.
+    Raises ValueError with the reason if these are not lists of the same length.
     """
     rows = TaggedWords(words=_texts(value[words], words))
     if tags:
@@ -116,7 +116,7 @@ def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
 
 
 def check_tags(sentences: Iterable[TaggedWords], *, place: Callable[[int], str], problems: Problems) -> None:
-    """Note each tag of no known scheme, once, with the `place` of the first line that has it."""
+    """Add each tag of no known scheme to `problems`, once, with the `place` of its first line."""
     seen: set[str] = set()
     for sentence in sentences:
         for tag, line in zip(sentence.tags or (), sentence.lines):

@@ -1,7 +1,7 @@
-"""Tags of words <-> spans of words, the one inner form: IOB1, BIO, BIOES and its other spellings, one label a word.
+"""Converts tags of words to spans and back: IOB1, BIO, BIOES and its variants, or one label per word.
 
-Tags are read as conlleval and seqeval read them, so that every sequence has a meaning: an entity begins at B and S, and
-wherever no entity of that type is open. What is not spelt as its scheme demands is thereby repaired, and counted.
+Tags are read like in conlleval and seqeval, so that every sequence has a meaning: an entity begins at B and S, and at
+any tag of a type of which no entity is open. Tags that violate their scheme are so repaired, and counted.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Literal, NamedTuple
 OUTSIDE = "O"
 
 Scheme = Literal["bio", "bioes", "words"]
-"""How a word's label is made of an entity: its begin and inside; also its end and the single word; or the type alone,
-one label a word, as for parts of speech."""
+"""How labels encode entities: begin and inside (bio); also end and single word (bioes); or the type alone, one label
+per word, as for parts of speech."""
 
 FileScheme = Literal["iob1", "bio", "bioes", "words"]
-"""How a file may be spelt. IOB1 writes B only where an entity follows another of its type."""
+"""Schemes of files. IOB1 writes B only if an entity follows another of the same type."""
 
 _LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"}
-"""BILOU's and BMES's letters are those of BIOES under other names."""
+"""The letters of BILOU and BMES are those of BIOES under other names."""
 _UNTYPED = "entity"
 
 
 class EntitySpan(NamedTuple):
-    """An entity: the words (or characters) from `start` to before `end`, and its `type`."""
+    """An entity: the words (or characters) from `start` up to `end`, exclusive, and its `type`."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class EntitySpan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How the tags of a file are spelt: its `scheme`, and how many tags the scheme would spell otherwise."""
+    """The scheme of the tags of a file, and the number of tags that the scheme would write differently."""
 
     scheme: FileScheme
     illegal: int
@@ -43,10 +43,7 @@ class Spelling:
 
 @lru_cache(maxsize=1 << 12)
 def parse(tag: str) -> tuple[str, str]:
-    """Return "B", "I", "E" or "S" and the type of a tag, ("O", "") outside entities.
-
-    Raises ValueError when it is none of them.
-    """
+    """Return "B", "I", "E" or "S" and the type of a tag, ("O", "") outside entities. Raises ValueError for others."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, type_ = tag.partition("-")
@@ -56,11 +53,10 @@ def parse(tag: str) -> tuple[str, str]:
 
 
 def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
-    """Return the entities that tags (n,) spell; `words`: each tag is the label of its word, whatever its neighbours.
+    """Return the entities that tags (n,) encode. `words`: each tag is the label of its word, independent of others.
 
-    Raises ValueError at a tag of no known scheme.
-
-    The last tag has no beginning: an entity begins there, as in conlleval (Tjong Kim Sang and Buchholz 2000).
+    Raises ValueError for a tag of no known scheme. In the example the last tag has no begin: an entity begins there, as
+    in conlleval (Tjong Kim Sang and Buchholz 2000).
 
     >>> for span in read_tags(["B-PER", "I-PER", "O", "I-LOC"]):
     ...     print(span)
@@ -71,6 +67,7 @@ def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
         return [EntitySpan(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
     spans: list[EntitySpan] = []
     before, before_type, start = OUTSIDE, "", 0
+    # The appended O closes an entity at the end.
     for place, tag in enumerate([*tags, OUTSIDE]):
         letter, type_ = parse(tag)
         goes_on = before in "BI" and letter in "IE" and type_ == before_type
@@ -83,7 +80,7 @@ def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
 
 
 def write_tags(spans: Iterable[EntitySpan], count: int, scheme: FileScheme) -> list[str]:
-    """Return the tags (count,) that spell entities which do not overlap.
+    """Return the tags (count,) that encode entities without overlap.
 
     >>> entities = [EntitySpan(0, 2, "PER"), EntitySpan(3, 4, "LOC")]
     >>> write_tags(entities, 4, "bio"), write_tags(entities, 4, "bioes")
@@ -107,11 +104,12 @@ def write_tags(spans: Iterable[EntitySpan], count: int, scheme: FileScheme) -> l
 
 
 def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
-    """Return how the tags of a whole file are spelt: as the scheme that would change the fewest of them.
+    """Return the scheme that would change the fewest tags of a file, BIO if several do.
 
-    BIO where several do. Raises ValueError at a tag of no known scheme.
+    Raises ValueError for a tag of no known scheme.
     """
     letters = {parse(tag)[0] for sentence in sentences for tag in sentence}
+    # E and S occur in BIOES only.
     schemes: tuple[FileScheme, ...] = ("bioes",) if letters & {"E", "S"} else ("bio", "iob1", "bioes")
     illegal = dict.fromkeys(schemes, 0)
     for sentence in sentences:
@@ -127,26 +125,27 @@ def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
 
 
 def label_names(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
-    """Return the labels that a word can have, "O" first and then type by type."""
+    """Return the possible labels of a word, "O" first, then by type."""
     letters = {"bio": ("B-", "I-"), "bioes": ("B-", "I-", "E-", "S-"), "words": ("",)}[scheme]
     return (OUTSIDE, *(f"{letter}{type_}" for type_ in types for letter in letters))
 
 
 def follows(before: str, tag: str, scheme: Scheme) -> bool:
-    """Return whether a label may stand after another; "O" also stands for a sentence's beginning and its end."""
+    """Return whether a label may follow another; "O" also stands for the begin and the end of a sentence."""
     if scheme == "words":
         return True
     (left, left_type), (right, right_type) = parse(before), parse(tag)
     inner = right in "IE"
     if scheme == "bio":
         return not inner or (left in "BI" and left_type == right_type)
+    # BIOES: an open entity (B, I) must go on, and only an open one can.
     return inner == (left in "BI") and (not inner or left_type == right_type)
 
 
 def scheme_of(labels: Sequence[str]) -> tuple[tuple[str, ...], Scheme, tuple[int, ...]]:
-    """Return the types and the scheme that spell these labels, and the index of each of the scheme's labels in them.
+    """Return the types, the scheme of these labels, and the index in them of each label of the scheme.
 
-    The order is () where the labels are in the scheme's own. Raises ValueError where no scheme spells them.
+    The indices are () if the labels are in the order of the scheme. Raises ValueError if no scheme has these labels.
 
     >>> scheme_of(["O", "B-PER", "I-PER"])
     (('PER',), 'bio', ())

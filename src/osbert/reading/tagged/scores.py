@@ -11,11 +11,11 @@ from osbert.reading.tagged.schemes import EntitySpan
 def entity_scores(
     predicted: Sequence[Collection[EntitySpan]], true: Sequence[Collection[EntitySpan]], types: Sequence[str]
 ) -> dict[str, float]:
-    """Return the scores of the entities of n texts: an entity is right when its words and its type are.
+    """Return the scores of the entities of n texts; an entity is correct if its words and its type are.
 
-    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean of "f1/TYPE" over `types`;
-    the other scores of each type are "precision/TYPE" and "recall/TYPE". A type that is neither among the true entities
-    nor among the predicted ones has no scores and is not part of the mean. 0 / 0 is 0.
+    "precision", "recall" and "f1" are micro-averages over all entities; "macro_f1" is the mean of "f1/TYPE" over
+    `types`. Each type also has "precision/TYPE" and "recall/TYPE". A type with neither true nor predicted entities has
+    no scores and is not part of the mean. 0 / 0 is 0.
     """
     said: Counter[str] = Counter()
     there: Counter[str] = Counter()
