@@ -11,8 +11,8 @@ class Pace:
 
     corrections: pairs (step, steps), ascending: from update `step` on, the run has `steps` updates in total. The rest
     of the schedule is then stretched or compressed to the remaining steps, so the learning rate does not jump and
-    reaches its end. Everything that changes in the course of a run is a function of the step and of these pairs: a run that is
-    resumed with the same pairs is the same run.
+    reaches its end. Everything that changes in the course of a run is a function of the step and of these pairs: a run
+    that is resumed with the same pairs is the same run.
     """
 
     planned: int
