@@ -32,25 +32,25 @@ class BatchTarget:
     per_token: bool
     weights: Tensor | None = None
     count: float = 0.0
-    """What the summed loss is divided by: the number of labels, or the sum of their weights."""
+    """Divisor of the summed loss: the number of labels, or the sum of their weights."""
 
 
 TOKEN_COLUMNS = ("ids", "positions", "segments", "order", "unseen")
-"""The columns of a batch that have a value for each token."""
+"""The columns of a batch with one value per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """A flat run of tokens: `ids`, `positions`, `segments` (N,) int64; `order` (N,) int64 or None for 0 everywhere.
 
-    `unseen` (N,): True on tokens that no token sees, None for False everywhere.
+    `unseen` (N,): True on tokens that no token attends to, None for False everywhere.
 
-    `lengths`: tokens of each of the B sequences, plain integers that never leave the CPU. `starts` (B,): where each
-    sequence begins in the run. `records` (B,): the record each sequence belongs to. `together`: whether a record's
-    sequences must stay in one batch, since the loss compares them; `whole`: whether all sequences must.
+    `lengths`: tokens in each of the B sequences, plain integers that never leave the CPU. `starts` (B,): index of each
+    sequence's first token. `records` (B,): the record of each sequence. `together`: whether the sequences of a record
+    must stay in one batch because the loss compares them; `whole`: whether all sequences must.
 
-    `source`: the texts that a decoder writes from, of each of the B sequences one, in the same order; None without a
-    decoder. N, the targets and `read` are of the decoder's tokens alone.
+    `source`: the input of the encoder of an encoder-decoder, one sequence for each of the B, in the same order; None
+    without a decoder. N, the targets and `read` refer to the decoder's tokens only.
     """
 
     ids: Tensor
@@ -68,29 +68,31 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Return N."""
+        """Return N, the number of tokens without those of the source."""
         return sum(self.lengths)
 
     @property
     def size(self) -> int:
-        """Return how many tokens a pass reads: N, and those of the source."""
+        """Return the number of tokens in a forward pass: N plus the tokens of the source."""
         return self.tokens + (0 if self.source is None else self.source.tokens)
 
     @cached_property
     def read(self) -> Tensor:
-        """Return the tokens (R,), ascending, that carry labels or begin a sequence: most losses read no others."""
+        """Return the indices (R,), ascending, of tokens with labels and of first tokens; most losses need no others."""
         indices = [target.index for target in self.targets.values() if target.per_token]
+        # unique() also sorts: `reads` relies on that.
         return torch.cat([self.starts, *indices]).unique()
 
     @cached_property
     def reads(self) -> tuple[int, ...]:
-        """Return how many tokens of each of the B sequences are in `read`."""
+        """Return the number of `read` tokens in each of the B sequences."""
+        # Every start is in `read`, so each sequence's part of `read` begins exactly where its start is found.
         firsts = torch.searchsorted(self.read, self.starts)
         return tuple(torch.diff(firsts, append=firsts.new_tensor([len(self.read)])).tolist())
 
     @property
     def places(self) -> Tensor:
-        """Return 0, 1, 2, ... in every sequence (N,)."""
+        """Return the index of each token in its own sequence (N,): 0, 1, 2, ..."""
         return torch.from_numpy(_places(np.array(self.lengths, np.int64))).to(self.ids.device)
 
     @cached_property
@@ -100,16 +102,17 @@ class Batch:
 
     @cached_property
     def causal(self) -> bool:
-        """Return whether the order is 0, 1, 2, ... in every sequence."""
+        """Return whether the order is 0, 1, 2, ... in every sequence, so that a causal kernel can be used."""
         return self.order is not None and torch.equal(self.order, self.places)
 
     def with_targets(self, names: Container[str]) -> Batch:
-        """Return the batch with no targets but those of some names."""
+        """Return the batch with only the targets in `names`."""
         return self.changed(targets={name: target for name, target in self.targets.items() if name in names})
 
     def changed(self, **columns: Any) -> Batch:
-        """Return the batch with other `ids` or `targets`; what is known of its positions and its order stays known."""
+        """Return the batch with other `ids` or `targets`. Cached properties of positions and order are kept."""
         batch = replace(self, **columns)
+        # A cached_property stores its value in __dict__; one that has not been computed yet stays so.
         vars(batch).update({name: vars(self)[name] for name in ("consecutive", "causal") if name in vars(self)})
         return batch
 
@@ -132,24 +135,24 @@ class Batch:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return `tensor` on `device`; to a GPU it travels from pinned memory, while the host goes on."""
+    """Return `tensor` on `device`. Copies to a GPU are asynchronous, from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Lay examples end to end in one batch, longest first, so that the attention kernel meets runs of equal lengths.
+    """Concatenate examples to one batch, longest first, so that sequences of equal length are adjacent for the kernel.
 
-    `records` of the batch keep each example's own record number, so the order given can always be restored.
+    `records` keeps the record number of each example, so the original order can be restored.
     """
     return _batch(_sorted(Examples.of(examples)))
 
 
 def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = False) -> list[Batch]:
-    """Return examples as batches of at most `tokens` tokens each, sources included; as one when it is 0.
+    """Split examples into batches of at most `tokens` tokens each, sources included; 0 for one batch.
 
-    A sequence longer than that stands alone; with `together` the sequences of a record are parted by nothing.
+    A sequence longer than `tokens` gets its own batch. With `together` the sequences of a record are never split.
 
     >>> from osbert.data.pack import Packer
     >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -162,20 +165,23 @@ def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = 
         return []
     columns = Examples.of(examples)
     if together:
+        # A unit is never split: a record (together) or a sequence. `sizes` are its tokens, `counts` its sequences.
         columns, sizes, counts = _by_record(columns)
     else:
         columns = _sorted(columns)
         sizes, counts = columns.sizes, np.ones_like(columns.lengths)
     cuts = _cuts(sizes.tolist(), tokens) if tokens else [(0, len(sizes))]
+    # ends[u] is the index of the first sequence of unit u.
     ends = np.append(0, np.cumsum(counts)).tolist()
     parts = (columns[ends[first] : ends[last]] for first, last in cuts)
     return [replace(_batch(_sorted(part)), together=together) for part in parts]
 
 
 def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield the runs [first, last) of some lengths that sum to at most `tokens`, each as long as it can be."""
+    """Yield consecutive runs [first, last) of lengths with a sum of at most `tokens`, each as long as possible."""
     first = size = 0
     for last, length in enumerate(lengths):
+        # `last > first`: every run has at least one item, even one that is larger than `tokens`.
         if last > first and size + length > tokens:
             yield first, last
             first, size = last, 0
@@ -184,19 +190,23 @@ def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
 
 
 def _by_record(examples: Examples) -> tuple[Examples, Places, Places]:
-    """Return examples with those of a record side by side, largest records first; the records' tokens and sequences."""
+    """Return the examples grouped by record, largest records first, and the tokens and sequences of each record."""
     _, numbers, counts = np.unique(examples.records, return_inverse=True, return_counts=True)
+    # bincount with weights returns float64; the sums are whole numbers.
     sizes = np.bincount(numbers, examples.sizes).astype(np.int64)
     order = np.argsort(-sizes, kind="stable")
+    # The inverse permutation: ranks[r] is the position of record r among the sorted records.
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return examples.take(np.argsort(ranks[numbers], kind="stable")), sizes[order], counts[order]
 
 
 def _sorted(examples: Examples) -> Examples:
-    """Return examples longest first, the longest source before all; those of one length stay in their order."""
+    """Sort examples by length, longest first (by the source's length first, if any). The sort is stable."""
     if examples.source is not None:  # an encoder, too, meets runs of equal lengths
+        # The last key of lexsort is the primary one.
         return examples.take(np.lexsort((-examples.lengths, -examples.source.lengths)))
+    # Sorted already, as after the sort of all micro-batches: save the copy of all columns.
     if (examples.lengths[1:] <= examples.lengths[:-1]).all():
         return examples
     return examples.take(np.argsort(-examples.lengths, kind="stable"))
@@ -218,13 +228,14 @@ def _batch(examples: Examples) -> Batch:
 
 
 def _places(lengths: Places) -> Places:
-    """Return 0, 1, 2, ... for each of some sequences."""
+    """Return 0, 1, 2, ... for each sequence (sum of `lengths`,)."""
     return ranges(np.zeros_like(lengths), lengths)
 
 
 def _target(targets: Targets) -> BatchTarget:
-    """Return targets as tensors: classes as int64 and numbers as float32, the types the losses take."""
+    """Convert targets to tensors: classes to int64 and numbers to float32, the types that the losses expect."""
     whole = np.issubdtype(targets.labels.dtype, np.integer)
+    # Labels of whole sequences: each label's row is the index of its sequence.
     index = rows(targets.counts)[0] if targets.index is None else targets.index
     weights = None if targets.weights is None else torch.from_numpy(targets.weights.astype(np.float32))
     return BatchTarget(

@@ -1,4 +1,4 @@
-"""Batches as .npz files: to look at, or to measure on again."""
+"""Batches as .npz files: to inspect them, or to evaluate on them again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = "source"
 
 
 def write_batches(path: Path, batches: Sequence[Batch]) -> None:
-    """Write batches, whole or not at all: arrays "0.ids", "0.lengths", "0.mlm.labels" and so on, 0 for the first."""
+    """Write batches atomically, as arrays "0.ids", "0.lengths", "0.mlm.labels" and so on; 0 is the first batch."""
     arrays: dict[str, np.ndarray] = {}
     for number, batch in enumerate(batches):
         arrays |= _columns(f"{number}", batch)
@@ -41,11 +41,12 @@ def write_batches(path: Path, batches: Sequence[Batch]) -> None:
 
 
 def read_batches(path: Path) -> list[Batch]:
-    """Return the batches in a file. Raises UserError when it is none, or is damaged."""
+    """Read the batches of a file. Raises UserError if it is damaged or not a file of batches."""
     try:
         require_regular(path)
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+        # Batches are numbered without gaps, so the number of distinct prefixes is their number.
         count = len({name.partition(".")[0] for name in arrays})
         return [_batch(arrays, f"{number}.") for number in range(count)]
     except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
@@ -55,7 +56,7 @@ def read_batches(path: Path) -> list[Batch]:
 
 
 def _columns(prefix: str, batch: Batch) -> dict[str, np.ndarray]:
-    """Return what a batch has without its targets and its source."""
+    """Return the arrays of a batch without its targets and its source."""
     sizes = {f"{prefix}.lengths": np.array(batch.lengths), f"{prefix}.together": np.array(batch.together)}
     return sizes | _arrays(prefix, batch, COLUMNS)
 
@@ -67,6 +68,7 @@ def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.nd
 
 def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
     own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+    # What has a dot in its name belongs to a target ("mlm.labels") or to the source ("source.ids").
     names = {name.rpartition(".")[0] for name in own if "." in name} - {SOURCE}
     source = _batch(own, f"{SOURCE}.") if f"{SOURCE}.lengths" in own else None
     columns: dict[str, Any] = {name: _tensor(own, name) for name in COLUMNS}

@@ -1,7 +1,7 @@
-"""Corrupts pieces: which positions are chosen, and what stands there instead. Pure functions on many examples at once.
+"""Corruption of pieces: which positions are chosen, and what replaces them. Pure functions on many examples at once.
 
-Objectives put these together: which positions x what the input shows x what is asked for. B examples with N tokens; M
-positions are chosen, `counts` (B,) of each example.
+An objective combines them: which positions, what the input shows there, which labels. B examples with N tokens; M
+positions are chosen, `counts` (B,) in each example.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from osbert.data.ragged import Places, begins, ranges, rows
 from osbert.text.file_tokenizer import AnyTokenizer
 
 TRIES = 2**32
-"""More numbers than an example has positions: try t of position k is number t * TRIES + k."""
+"""Larger than any example is long: attempt t for item k uses random number t * TRIES + k."""
 
 
 def quotas(tokens: Places, *, rate: float, limit: int = 0) -> Places:
-    """Return how many of `tokens` (B,) positions to choose: `rate` of them, rounded, at least 1, at most `limit`.
+    """Return the number of positions (B,) to choose among `tokens` (B,): `rate` * tokens, rounded, 1 to `limit`.
 
-    No limit when it is 0. google-research/bert counts the specials among the tokens, so 128 tokens at 15% give 19.
+    `limit` 0 is no limit. google-research/bert counts the specials among the tokens, so 128 tokens at 15% give 19.
 
     >>> quotas(np.array([128, 3]), rate=0.15)
     array([19,  1])
@@ -34,10 +34,11 @@ def quotas(tokens: Places, *, rate: float, limit: int = 0) -> Places:
 
 
 def choose(examples: Examples, counts: Places, noise: Noise) -> tuple[Places, Places]:
-    """Return which tokens (M,) are chosen, ascending, and their number in each example (B,), at most `counts`.
+    """Choose tokens: their indices (M,), ascending, and their number in each example (B,), at most `counts`.
 
-    Never specials; each other position is as likely as any other.
+    Special tokens are never chosen; all other positions are equally likely.
     """
+    # `free` is ascending, so searching for the starts of the examples counts the free positions of each.
     free = np.flatnonzero(~examples.special)
     sizes = np.diff(np.searchsorted(free, examples.starts), append=len(free))
     counts = np.minimum(counts, sizes)
@@ -45,15 +46,19 @@ def choose(examples: Examples, counts: Places, noise: Noise) -> tuple[Places, Pl
 
 
 def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
-    """Return which items are sampled without replacement, (sum of `sizes`,): `counts` (B,) of each of B rows.
+    """Sample without replacement: a mask (sum of `sizes`,) of `counts` (B,) items in each of B rows.
 
-    Every set of so many is as likely as any other. Things are drawn one by one, anew where one has been drawn before;
-    where more than half are to be drawn, those that are left out.
+    All sets of that size are equally likely. Items are sampled independently, and those that collide are sampled again.
+    If more than half of a row is to be chosen, the items to leave out are sampled instead.
     """
+    # Sampling at most half of a row keeps the expected number of repeated attempts small; `most` rows are inverted at
+    # the end.
     most = 2 * counts > sizes
     row, number = rows(np.where(most, sizes - counts, counts))
     before = begins(sizes)
     taken = np.zeros(int(sizes.sum()), np.bool_)
+    # Scatter each sampler's index and read it back: whoever still finds its own index won the item. `holder` needs no
+    # initial values, because only items written in this round are read.
     holder = np.empty(len(taken), np.int64)
     while len(row):
         places = before[row] + noise.below(sizes[row], row, number)
@@ -61,6 +66,7 @@ def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
         holder[places] = hands  # of several that draw the same thing, the last one has it
         lost = taken[places] | (holder[places] != hands)
         taken[places] = True
+        # The losers try again with other numbers of the same row, so rows stay independent of each other.
         row, number = row[lost], number[lost] + TRIES
     return taken ^ np.repeat(most, sizes) if most.any() else taken
 
@@ -68,16 +74,16 @@ def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
 def choose_words(
     examples: Examples, counts: Places, noise: Noise, *, shares: Sequence[float] = (1.0,)
 ) -> tuple[Places, Places]:
-    """Return which tokens (M,) are chosen, ascending, and how many of each example (B,), about as many as asked.
+    """Choose whole words: the tokens' indices (M,), ascending, and their number in each example (B,), about `counts`.
 
-    They are whole words or runs of up to len(`shares`) of them. An example's words are met in random order. One that is
-    not chosen yet starts a run of n words, n drawn by `shares`, which sum to 1; it ends early at the text's end, before
-    a word that is chosen already, and where one more word would exceed the count. A word that does not fit at all is
-    passed over, as in google-research/bert. So no more are chosen than asked for, and fewer only where nothing fits; an
-    example whose shortest word is longer than that gets this one.
+    Runs have up to len(`shares`) words. The words of an example are visited in random order. A word that is not chosen
+    yet starts a run of n words, where n has the probabilities `shares`, which sum to 1. The run ends early at the end
+    of the text, before a word that is chosen already, and where one more word would exceed the count. A word that does
+    not fit at all is skipped, as in google-research/bert. So never more than `counts` tokens are chosen, and fewer only
+    if no word fits. Exception: if the shortest word of an example is longer than its count, that word is chosen.
 
-    Of "the cats sat the ." three pieces are to be chosen. "cats" is two pieces, which are chosen together or not at
-    all; with shares of 0 and 1 every run has two words, if they fit.
+    Three pieces are chosen in "the cats sat the .". "cats" has two pieces, which are chosen together or not at all.
+    With shares of 0 and 1 every run has two words, if they fit.
 
     >>> words = np.array([False, True, True, False, True, True, True, False])
     >>> special = np.array([True, False, False, False, False, False, False, True])
@@ -93,7 +99,9 @@ def choose_words(
     firsts, ends = word_bounds(examples.words, examples.special)
     words = np.diff(np.searchsorted(firsts, examples.starts), append=len(firsts))
     row, number = rows(words)
+    # Inverse transform sampling of the run's length for each word (W,), whether it will start a run or not.
     runs = np.searchsorted(np.cumsum(shares)[:-1], noise.stream(1).uniform(row, number), side="right") + 1
+    # A random order within each example: sorted by example first (the last key), then by random words.
     order = np.lexsort((noise.words(row, number), row))
     shortest = np.full(len(examples), len(examples.ids))
     np.minimum.at(shortest, row, ends - firsts)
@@ -113,27 +121,29 @@ def choose_words(
 
 
 def _grown(word: Places, runs: Places, left: Places, chosen: Booleans, bounds: tuple[Places, Places]) -> Places:
-    """Return how many pieces the run has that starts at each word (K,): of at most `runs` words and `left` pieces."""
+    """Return the pieces (K,) of the run that starts at each word (K,): at most `runs` words and `left` pieces."""
     firsts, ends = bounds
     sizes = np.zeros_like(word)
     growing = np.ones(len(word), np.bool_)
     for follower in range(int(runs.max())):
+        # Clipped to the last word. It starts before the end of a run that includes it, so such a run stops growing.
         here = np.minimum(word + follower, len(firsts) - 1)
         growing &= (runs > follower) & (firsts[here] == firsts[word] + sizes)  # not beyond a special
         growing &= ~chosen[firsts[here]] & (ends[here] - firsts[word] <= left)
+        # `growing` can only turn off, so a run is always an unbroken sequence of words.
         sizes = np.where(growing, ends[here] - firsts[word], sizes)
     return sizes
 
 
 def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: int, context: int) -> Booleans:
-    """Return which tokens (N,) are in the spans of a walk through each example, at most `counts` (B,) of each.
+    """Choose spans from left to right: a mask (N,) with at most `counts` (B,) tokens in each example.
 
-    A step of the walk is a span of n pieces, at most `longest`, drawn with a probability proportional to 1 / n, and
-    `context` * n tokens around it, divided at random between before and after. A span begins where a word does; one
-    that would reach the end of the example ends the walk. Spans may hold specials. (XLNet: zihangdai/xlnet,
+    Each step takes a span of n <= `longest` pieces, with a probability proportional to 1 / n, and `context` * n tokens
+    around it, split at random into before and after. A span starts at the start of a word. The first span that would
+    reach the end of the example is dropped and ends the walk. Spans may include specials. (XLNet: zihangdai/xlnet,
     data_utils.py, _sample_mask, which counts pieces, too.)
 
-    Of nine words with one on either side of each span of one:
+    Nine words, spans of one word, two words of context for each:
 
     >>> from osbert.data.example import Example
     >>> ids, every = np.arange(9, dtype=np.int32), np.ones(9, np.bool_)
@@ -141,7 +151,9 @@ def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: i
     >>> choose_spans(text, np.array([3]), Noise(np.array([4], np.uint64)), longest=1, context=2).nonzero()[0]
     array([0, 4, 7])
     """
+    # The sentinel N is found behind the last word; such a span does not fit and ends the walk.
     firsts = np.append(word_bounds(examples.words, examples.special)[0], len(examples.ids))
+    # Unnormalised cumulative distribution of 1 / n; the uniform numbers are scaled by its last value.
     odds = np.cumsum(1 / np.arange(1, longest + 1))
     at, ends, left = examples.starts.copy(), examples.starts + examples.lengths, counts.copy()
     chosen, turn = np.zeros(len(examples.ids), np.bool_), 0
@@ -150,6 +162,8 @@ def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: i
         turns = np.full(len(walking), turn)
         draws = noise.stream(0).uniform(walking, turns) * odds[-1]
         sizes = np.minimum(np.searchsorted(odds, draws, side="right") + 1, left[walking])
+        # Of the context * n tokens around a span, `before` of them precede it; the rest follows (see at[walking]
+        # below).
         before = noise.stream(1).below(context * sizes, walking, turns)
         begin = firsts[np.searchsorted(firsts, np.minimum(at[walking] + before, len(chosen)))]
         fits = begin + sizes < ends[walking]
@@ -163,16 +177,18 @@ def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: i
 
 
 def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
-    """Return where the words among N tokens start and end, (W,) each; they hold every position that is not special.
+    """Return the start and the end of each word among N tokens, (W,) each; they cover all non-special tokens.
 
-    Pieces at the beginning of a text that continue a word from before it count as a word.
+    Pieces at the beginning of a text that continue a cut word count as a word of their own.
 
     >>> word_bounds(np.array([False, True, False, True, False]), np.array([True, False, False, False, True]))
     (array([1, 3]), array([3, 4]))
     """
+    # A token also starts a word if it is the first or follows a special one.
     starts = words | np.concatenate([[True], special[:-1]])
     starts &= ~special
     firsts = np.flatnonzero(starts)
+    # A word ends at the next start, the next special token or the end of all tokens.
     edges = np.append(np.flatnonzero(starts | special), len(special))
     return firsts, edges[np.searchsorted(edges, firsts, side="right")]
 
@@ -180,9 +196,10 @@ def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
 def mixed(
     pieces: Integers, counts: Places, *, mask: float, random: float, tokenizer: AnyTokenizer, noise: Noise
 ) -> NDArray[np.int64]:
-    """Return what stands for `pieces` (M,) in the input: [MASK], a random piece, or the piece itself.
+    """Return what the input shows for `pieces` (M,): [MASK], a random piece, or the piece itself.
 
-    `mask` and `random` are the shares of the first two; a random piece is any of the vocabulary (section 3.1, Table 8).
+    `mask` and `random`: the probabilities of the first two. Random pieces are uniform over the vocabulary (section
+    3.1, Table 8).
     """
     row, number = rows(counts)
     draws = noise.uniform(row, number)

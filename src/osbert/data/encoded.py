@@ -1,4 +1,4 @@
-"""The sequences of a task's records: all made before training, or each when a step needs it."""
+"""The sequences of a task's records: encoded before training, or when a step needs them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class EncodedRecords(Protocol):
         ...
 
     def take(self, places: Places) -> Examples:
-        """Return the sequences of the records at some places, in the order given."""
+        """Return the sequences of the records with the indices `places`, in that order."""
         ...
 
 
 class EncodedAhead:
-    """Sequences that are there already: `groups` has those of each record."""
+    """Sequences that were encoded before training, kept in memory."""
 
     def __init__(self, groups: Iterable[Sequence[Example]]) -> None:
-        """Keep them as columns."""
+        """Concatenate `groups`, the sequences of each record, into columns."""
         kept = list(groups)
         self.counts = np.array([len(group) for group in kept], np.int64)
         self.examples = Examples.of([example for group in kept for example in group])
@@ -41,14 +41,16 @@ class EncodedAhead:
 
     def take(self, places: Places) -> Examples:
         """Return the sequences of the records at some places, in the order given."""
+        # A record has counts[r] sequences, which are adjacent in `examples`: expand record indices to sequence
+        # indices.
         return self.examples.take(ranges(begins(self.counts)[places], self.counts[places]))
 
 
 class EncodedWithTargets:
-    """Sequences of others, to which `label` adds targets."""
+    """Adds targets to the sequences of other encoded records."""
 
     def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:
-        """Label those of `encoded` at each access."""
+        """Apply `label` to the sequences of `encoded` at each access."""
         self.encoded = encoded
         self.label = label
 
@@ -57,15 +59,15 @@ class EncodedWithTargets:
         return len(self.encoded)
 
     def take(self, places: Places) -> Examples:
-        """Return the sequences of the records at some places, in the order given, with the further targets."""
+        """Return the sequences of the records at some places, in the order given, with the added targets."""
         return self.label(self.encoded.take(places))
 
 
 class OnDemand(Generic[Item]):
-    """Sequences that are made at each access, so that training begins at once and memory stays free."""
+    """Sequences that are encoded at each access: training starts at once and needs less memory."""
 
     def __init__(self, records: Sequence[Item], encode: Callable[[Item], Sequence[Example]]) -> None:
-        """Make them of `records` by `encode`."""
+        """Apply `encode` to items of `records` at each access."""
         self.records = records
         self.encode = encode
 

@@ -1,7 +1,7 @@
 """Example: one training or prediction item as integer arrays. No torch, so loader workers stay light.
 
-An example is what an objective lays out from documents and a task from a record; collation (batch.py) turns many of
-them into one Batch.
+Objectives make examples of documents, tasks make them of records; collation (batch.py) turns many examples into one
+Batch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What an objective wants of one example.
+    """The labels of one objective for one example.
 
     `labels` (M,): integers for classes, floats for regression. `index` (M,): the tokens of the example that carry them,
-    or None when the labels belong to the whole sequence. `weights` (M,): their shares in the mean, None for 1 each.
+    or None if the labels belong to the whole sequence. `weights` (M,): their weights in the mean, None for 1 each.
     """
 
     labels: NDArray[np.generic]
@@ -31,22 +31,22 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One sequence with its specials in place; n = its tokens.
+    """One sequence of n tokens, special tokens included.
 
     `ids` (n,): pieces. `segments` (n,): 0 for text A with its [CLS] and [SEP], 1 for text B with its [SEP]. `words`
     (n,): True where a word starts, False on its further pieces and on specials. `special` (n,): True on [CLS] and
-    [SEP], which no objective corrupts. `record`: which record the sequence belongs to. `truncated`: tokens of the
-    source that did not fit.
+    [SEP], which no objective corrupts. `record`: index of the sequence's record. `truncated`: tokens of the text
+    that did not fit.
 
-    `order` (n,): when a token is revealed, None for 0 everywhere. `positions` (n,): where it stands in the text, None
-    for 0, 1, 2, ... `unseen` (n,): True on a token that sees others and is seen by none, itself included; None for
-    False everywhere.
+    `order` (n,): the time at which a token is revealed, None for 0 everywhere. `positions` (n,): the token's position
+    in the text, None for 0, 1, 2, ... `unseen` (n,): True on a token that attends to others but to which none attends,
+    not even itself; None for False everywhere.
 
-    `sentences` (n,): True where a sentence starts, False on its further pieces and on specials; None where nothing
-    needed them.
+    `sentences` (n,): True where a sentence starts, False on its further pieces and on specials; None if no objective
+    needs it.
 
-    `source`: the text that a decoder writes from, and that all n tokens see; the tokens are then what a decoder reads
-    of the text that it writes (data/written.py). None where there is no decoder.
+    `source`: the input of the encoder, to which all n tokens attend; the n tokens are then the decoder's input
+    (data/written.py). None without a decoder.
     """
 
     ids: Integers
@@ -63,9 +63,9 @@ class Example:
     truncated: int = 0
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
+        """Return n, the number of tokens."""
         return len(self.ids)
 
     def changed(self, *, ids: Integers, name: str, target: Target) -> Example:
-        """Return the example with other `ids` (n,) and one more target: what corrupting comes to."""
+        """Return the example with other `ids` (n,) and one more target."""
         return replace(self, ids=ids, targets={**self.targets, name: target})

@@ -1,4 +1,4 @@
-"""Examples: many examples as columns that lie end to end, so that what is done to all is done at once.
+"""Examples: many examples as concatenated columns, so that numpy processes all of them at once.
 
 B examples with N tokens together. An Example is one of them; a Batch is these columns as tensors.
 """
@@ -17,15 +17,15 @@ from osbert.data.example import Booleans, Example, Integers, Target
 from osbert.data.ragged import Places, begins, ranges
 
 COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen", "sentences")
-"""The columns that have a value for each token."""
+"""The columns with one value per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What one objective wants of B examples: M labels, those of an example side by side.
+    """The labels of one objective for B examples: M labels, those of one example adjacent.
 
-    `counts` (B,): how many labels each example has. `labels` (M,): integers for classes, floats for numbers. `index`
-    (M,): which of the N tokens carry them, or None when they belong to whole sequences. `weights` (M,): their shares in
+    `counts` (B,): number of labels of each example. `labels` (M,): integers for classes, floats for numbers. `index`
+    (M,): the labelled ones among the N tokens, or None if labels belong to whole sequences. `weights` (M,): weights in
     the mean, None for 1 each.
     """
 
@@ -39,8 +39,8 @@ class Targets:
 class Examples(Sequence[Example]):
     """B examples, N tokens: the columns (N,) of Example, `ids` to `sentences`, end to end.
 
-    `lengths`, `records` and `truncated` (B,): one number for each example. `source`: those of the examples, B as well,
-    or None; either all examples have one or none has.
+    `lengths`, `records` and `truncated` (B,): one number per example. `source`: the B sources of the examples, or None;
+    either all examples have a source or none has.
     """
 
     ids: Integers
@@ -59,14 +59,14 @@ class Examples(Sequence[Example]):
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Examples:
-        """Return examples as columns; what are columns already is returned as it is."""
+        """Concatenate examples to columns. An Examples is returned unchanged."""
         if isinstance(examples, Examples):
             return examples
         return cls.joined([cls._alone(example) for example in examples])
 
     @classmethod
     def joined(cls, parts: Sequence[Examples]) -> Examples:
-        """Return the examples of several parts, in their order."""
+        """Concatenate several parts, in their order."""
         if len(parts) < 2:
             return parts[0] if parts else _NONE
         names = dict.fromkeys(name for part in parts for name in part.targets)
@@ -101,16 +101,16 @@ class Examples(Sequence[Example]):
 
     @cached_property
     def starts(self) -> Places:
-        """Where each example begins, (B,)."""
+        """Index of the first token of each example (B,)."""
         return begins(self.lengths)
 
     @property
     def sizes(self) -> Places:
-        """Return how many tokens each example has in all (B,), those of its source included."""
+        """Return the tokens of each example (B,), source included."""
         return self.lengths if self.source is None else self.lengths + self.source.lengths
 
     def __len__(self) -> int:
-        """Return B."""
+        """Return B, the number of examples."""
         return len(self.lengths)
 
     @overload
@@ -118,9 +118,10 @@ class Examples(Sequence[Example]):
     @overload
     def __getitem__(self, number: slice) -> Examples: ...
     def __getitem__(self, number: int | slice) -> Example | Examples:
-        """Return one example, or some as columns."""
+        """Return one Example, or a slice as Examples."""
         if isinstance(number, slice):
             return self._run(*number.indices(len(self)))
+        # range resolves negative indices and raises IndexError, which ends iteration over a Sequence.
         place = range(len(self))[number]
         start = int(self.starts[place])
         tokens = slice(start, start + int(self.lengths[place]))
@@ -134,11 +135,12 @@ class Examples(Sequence[Example]):
         )
 
     def _run(self, first: int, last: int, step: int) -> Examples:
-        """Return consecutive examples, whose columns are views."""
+        """Return a slice. Its columns are views, not copies, if step is 1."""
         if (first, last, step) == (0, len(self), 1):  # a step that is one batch, as most are
             return self
         if step != 1:
             return self.take(np.arange(first, last, step))
+        # The appended N is the start of an example after the last one; max() makes an empty slice empty.
         bounds = np.append(self.starts, len(self.ids))[[first, max(first, last)]].tolist()
         tokens, rows = slice(*bounds), slice(first, last)
         return Examples(
@@ -151,9 +153,10 @@ class Examples(Sequence[Example]):
         )
 
     def take(self, places: Places) -> Examples:
-        """Return the examples at some places, in the order given."""
+        """Return the examples with the indices `places` (K,), in that order."""
         lengths = self.lengths[places]
         tokens = ranges(self.starts[places], lengths)
+        # How far each example's tokens move, to correct the token indices of labels.
         moved = begins(lengths) - self.starts[places]
         return Examples(
             **_columns(self, tokens),
@@ -165,7 +168,7 @@ class Examples(Sequence[Example]):
         )
 
     def changed(self, *, ids: Integers, name: str, targets: Targets) -> Examples:
-        """Return the examples with other `ids` (N,) and targets of one more objective: what corrupting comes to."""
+        """Return the examples with other `ids` (N,) and the targets of one more objective."""
         return replace(self, ids=ids, targets={**self.targets, name: targets})
 
 
@@ -184,17 +187,17 @@ _ABSENT: dict[str, Callable[[Examples], NDArray[Any]]] = {
     "unseen": lambda part: np.zeros(len(part.ids), np.bool_),
     "sentences": lambda part: np.zeros(len(part.ids), np.bool_),
 }
-"""What an absent column stands for."""
+"""The values that an absent column (None) stands for."""
 
 
 def _columns(owner: Example | Examples, tokens: slice | Places) -> dict[str, Any]:
-    """Return the columns of some tokens, by name; None for one that is not there."""
+    """Return the columns of some tokens, by name; None for absent columns."""
     columns = {name: getattr(owner, name) for name in COLUMNS}
     return {name: None if column is None else column[tokens] for name, column in columns.items()}
 
 
 def _joined_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
-    """Return the column `name` of several parts, of which some may not have it; None when none has."""
+    """Concatenate the column `name`, filled in where a part lacks it. None if all parts lack it."""
     columns = [getattr(part, name) for part in parts]
     if all(column is None for column in columns):
         return None
@@ -212,8 +215,9 @@ def _joined_sources(parts: Sequence[Examples]) -> Examples | None:
 
 
 def _joined(name: str, parts: Sequence[Examples]) -> Targets:
-    """Return the targets `name` of several parts, of which some may have none."""
+    """Concatenate the targets `name`; parts without it get counts of 0."""
     absent = [np.zeros(len(part), np.int64) for part in parts]
+    # The tokens before each part, an exclusive cumulative sum: the offset of its label indices.
     before = np.cumsum([len(part.ids) for part in parts]) - [len(part.ids) for part in parts]
     present = [(part.targets[name], int(start)) for part, start in zip(parts, before) if name in part.targets]
     indices = [targets.index + start for targets, start in present if targets.index is not None]
@@ -235,7 +239,7 @@ def _weights(targets: Targets) -> NDArray[np.floating]:
 
 
 def _cut(targets: Targets, rows: slice, start: int) -> Targets:
-    """Return the targets of consecutive examples, whose tokens begin at `start`."""
+    """Return the targets of consecutive examples whose first token has the index `start`."""
     counts = targets.counts[rows]
     first = int(targets.counts[: rows.start].sum())
     labels = slice(first, first + int(counts.sum()))
@@ -248,13 +252,13 @@ def _cut(targets: Targets, rows: slice, start: int) -> Targets:
 
 
 def _single(targets: Targets, place: int, start: int) -> Target:
-    """Return the target of the example at `place`, whose tokens begin at `start`."""
+    """Return the target of the example with the index `place`, whose first token has the index `start`."""
     found = _cut(targets, slice(place, place + 1), start)
     return Target(labels=found.labels, index=found.index, weights=found.weights)
 
 
 def _taken(targets: Targets, places: Places, moved: Places) -> Targets:
-    """Return the targets of the examples at some places, which move by `moved` tokens each."""
+    """Return the targets of the examples with the indices `places`, whose tokens shift by `moved` (K,)."""
     counts = targets.counts[places]
     labels = ranges(begins(targets.counts)[places], counts)
     return Targets(

@@ -1,4 +1,4 @@
-"""The two halves of a batch: the same sequences with the same targets, in two batches of about as many tokens."""
+"""Halves a batch, for a retry when memory runs out: the same sequences and targets in two batches of similar size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from osbert.data.ragged import Places, begins, ranges
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """Return a batch as two, cut between sequences, or records if it holds them together.
+    """Split a batch between sequences, or between records if `batch.together`, into two of similar size.
 
-    One of a single sequence, or record, or that must stay whole, is returned as it is, alone.
+    A batch of one sequence or record, or with `batch.whole`, is returned alone and unchanged.
     """
     if batch.whole:
         return [batch]
@@ -24,15 +24,17 @@ def halves(batch: Batch) -> list[Batch]:
     units = np.arange(len(lengths))
     if batch.together:
         _, units = np.unique(batch.records.numpy(), return_inverse=True)
+    # Cumulative tokens of the units (sequences or records) that must not be split.
     ends = np.cumsum(np.bincount(units, lengths)).tolist()
     if len(ends) < 2:
         return [batch]
+    # The cut after which the cumulative size is nearest to half of the total.
     cut = min(range(1, len(ends)), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
     return [_part(batch, np.flatnonzero(half)) for half in (units < cut, units >= cut)]
 
 
 def _part(batch: Batch, rows: Places) -> Batch:
-    """Return some sequences of a batch, `rows` in ascending order."""
+    """Return the sequences with the indices `rows`, ascending, as a batch."""
     lengths = np.array(batch.lengths)[rows]
     places = torch.from_numpy(ranges(batch.starts.numpy()[rows], lengths))
     targets = {
@@ -55,7 +57,8 @@ def _part(batch: Batch, rows: Places) -> Batch:
 
 
 def _within(target: BatchTarget, places: Tensor, count: int) -> BatchTarget:
-    """Return the labels of some of `count` tokens, or sequences, at their new places."""
+    """Return the labels of those of `count` tokens or sequences that have the indices `places`, reindexed."""
+    # A map from old to new indices; -1 for those that are not in this half, whose labels are dropped.
     moved = torch.full((count,), -1).index_copy_(0, places, torch.arange(len(places)))[target.index]
     kept = moved >= 0
     labels = target.labels[kept]

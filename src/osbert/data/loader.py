@@ -2,8 +2,8 @@
 
 Pretraining: the corpus is cut into blocks, the blocks are permuted anew each epoch and gathered in pools of about a
 million tokens. The sequences of a pool are laid out and shuffled; those of a step are written out and corrupted when it
-is made. A step is the next `batch` of that stream, across the ends of pools and epochs, so the place where a step ends
-is all that a run has to remember.
+is made. A step is the next `batch` sequences of that stream, across the ends of pools and epochs, so a checkpoint needs
+only the position where the step ends.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from osbert.data.batch import Batch
 
 BLOCKS = 128
-"""A corpus is cut into at least about so many blocks."""
+"""The approximate least number of blocks of a corpus."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 128, 65_536
-"""The least and the most tokens that a block is cut to. Nothing here depends on a sequence's length: loaders of several
-lengths hold out the same text."""
+"""Least and most tokens of a block. They do not depend on the sequence length, so that loaders of different lengths
+hold out the same text."""
 TOGETHER, TOKENS_TOGETHER = 8, 2**17
-"""Most steps that are made at a time, and about the most tokens."""
+"""Most steps that are made together, and roughly the most tokens."""
 
 
 class Purpose(IntEnum):
@@ -63,17 +63,17 @@ class LoaderSettings:
     pool: int = 2**20
     """Tokens of a pool, within which examples are shuffled and next-sentence partners are chosen."""
     held_out: float = 0.01
-    """Fraction of the corpus that is held out to measure on, at most one pool; 0 for none."""
+    """Fraction of the corpus that is held out for evaluation, at most one pool; 0 for none."""
     duplicates: int = 0
-    """Static masking: the layouts and masks of so many epochs are drawn, and later epochs repeat them in turn, in an
-    order of their own (dupe_factor of google-research/bert: 10). 0 draws each epoch anew: dynamic masking."""
+    """Static masking: sample the layouts and masks of this many epochs; later epochs repeat them in turn, each in a new
+    order (dupe_factor of google-research/bert: 10). 0 samples each epoch anew: dynamic masking."""
     workers: int = 0
-    """Processes that make steps ahead of time, the same ones; 0 for none but a thread, which is enough for a CPU."""
+    """Processes that prepare steps ahead of time, with the same result; 0 for a thread, which suffices on a CPU."""
     seed: int = 0
-    """Decides the order, the layout and the masks."""
+    """Seed of the order, the layout and the masks."""
 
     def __post_init__(self) -> None:
-        """Refuse what no stream can be made with."""
+        """Raise ValueError for settings out of range."""
         for name, least in (
             ("batch", 1),
             ("micro_tokens", 0),
@@ -89,27 +89,27 @@ class LoaderSettings:
 
 
 class LoaderObjective(Protocol):
-    """What the loader asks of an objective."""
+    """The part of an objective that the loader uses."""
 
     @property
     def whole(self) -> bool:
-        """Whether its loss compares all sequences of a step, which is then one pass."""
+        """Whether its loss compares all sequences of a step, so that the step must be one pass."""
         ...
 
     @property
     def fewest_documents(self) -> int:
-        """How many documents, of as many sources, `examples` needs at a time."""
+        """Fewest documents, each of another source, that `examples` needs at a time."""
         ...
 
     @property
     def lookahead(self) -> int:
-        """How many tokens behind a sequence of a stream its labels are of."""
+        """Number of tokens behind a sequence of a stream that its labels reach."""
         ...
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
     ) -> Iterable[Example] | None:
-        """Return the examples of some documents, or None when any layout will do."""
+        """Return the examples of some documents; None if any layout will do."""
         ...
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
@@ -123,28 +123,29 @@ class LoaderObjective(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
-    """Sequences that are laid out, and the key of their noise: sequence k has the noise of place k under the key."""
+    """Sequences that are laid out, and the key of their noise: sequence k has the noise of index k under the key."""
 
     sequences: Sequences | Examples
     key: int
 
 
 Chosen = tuple[Pool, Places]
-"""Some sequences of a pool, by their places."""
+"""Some sequences of a pool, by their indices."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The sequences of one step in the order of the stream, not written out yet; and where the next step begins."""
+    """The sequences of one step, by index, in the order of the stream; and the cursor of the next step."""
 
     parts: Sequence[Chosen]
     cursor: Cursor
 
     def of(self, share: RankPart) -> list[Chosen]:
-        """Return the sequences of one process; of each pool, the longest come first."""
+        """Return the sequences of one process, longest first within each pool."""
         numbers = share.of(np.concatenate([pool.sequences.lengths[places] for pool, places in self.parts]))
         found, first = [], 0
         for pool, places in self.parts:
+            # `numbers` count through the pools of the step; this pool has first to first + len(places).
             inside = numbers[(numbers >= first) & (numbers < first + len(places))]
             found.append((pool, places[inside - first]))
             first += len(places)
@@ -152,7 +153,7 @@ class Draw:
 
 
 class PretrainingLoader:
-    """An endless stream of steps over a corpus, and batches that are kept out of it.
+    """An endless stream of steps over a corpus, and held-out batches.
 
     The same corpus, settings and cursor give the same steps, bit for bit, on any machine with the same numpy.
     """
@@ -168,8 +169,8 @@ class PretrainingLoader:
     ) -> None:
         """Divide the corpus into training and held-out blocks.
 
-        `run_steps`: the length of the run, by which objectives change in its course; 0 where they never do. Raises
-        UserError when the corpus is too small for the objectives or for keeping something out.
+        `run_steps`: the number of steps of the run, for objectives whose settings change; 0 if none do. Raises
+        UserError if the corpus is too small for the objectives or for holding out a part.
         """
         self.corpus = corpus
         self.objectives = objectives
@@ -185,7 +186,7 @@ class PretrainingLoader:
         """Messages for the user, such as that a worker died; the caller shows them."""
 
     def part(self, share: RankPart) -> PretrainingLoader:
-        """Return a loader of the same steps that makes only the examples of one process."""
+        """Return a loader of the same steps that makes only one process's examples."""
         loader = copy.copy(self)
         loader.share = share
         return loader
@@ -200,16 +201,17 @@ class PretrainingLoader:
 
     @property
     def together(self) -> int:
-        """How many steps are best made at a time: arrays of so many are long enough, and still in the cache."""
+        """Steps to make together: the arrays are then long enough for numpy and still fit in the cache."""
         return max(1, min(TOGETHER, TOKENS_TOGETHER // (self.settings.batch * self.packer.length)))
 
     def draws(self, cursor: Cursor) -> Iterator[Draw]:
-        """Yield the plan of each step from `cursor` on: the cheap part of the work, which every process does alike."""
+        """Yield the plan of each step from `cursor` on: the cheap part of the work, which every process repeats."""
         step, missing = cursor.step, self.settings.batch
         parts: list[Chosen] = []
         empty, pools = 0, len(self._pool_starts()) - 1
         for pool, places, place in self._pools(cursor):
             empty = 0 if len(places) else empty + 1
+            # More empty pools in a row than an epoch has: the loop would never end.
             if empty > pools:
                 raise UserError(
                     f"No sequence can be made of the corpus in {self.corpus.folder} for "
@@ -228,7 +230,7 @@ class PretrainingLoader:
                     parts = []
 
     def make(self, draws: Sequence[Draw]) -> list[Step]:
-        """Return this process's part of some steps: corrupted and labelled examples, and their micro-batches."""
+        """Return this process's part of some steps: micro-batches of corrupted and labelled examples."""
         stages = itertools.groupby(draws, key=self._objectives_at)
         return [step for objectives, some in stages for step in self._steps([*some], objectives)]
 
@@ -252,10 +254,8 @@ class PretrainingLoader:
             yield from self._made(draw.parts, self._objectives_at(draw))
 
     def held_out(self) -> list[Batch]:
-        """Return the batches kept out of training, always with the same masks; none when `held_out` is 0.
-
-        Of each step they hold this loader's part.
-        """
+        """Return this process's part of the held-out batches, with the same masks each time; [] if `held_out` is 0."""
+        # Purpose.HELD_OUT has the streams 0 (which blocks), 1 (noise) and 2 (layout).
         if not self.held:
             return []
         documents, _ = self._gather(self.held, len(self.held))
@@ -268,7 +268,7 @@ class PretrainingLoader:
         return [batch for step in self.make(draws) for batch in step.batches]
 
     def _pools(self, cursor: Cursor) -> Iterator[tuple[Pool, Places, Cursor]]:
-        """Yield the pools from `cursor` on, each with the order of its sequences and where in it the stream goes on."""
+        """Yield the pools from `cursor` on, each with the order of its sequences and the position in it."""
         for epoch in itertools.count(cursor.epoch):
             drawn = epoch % self.settings.duplicates if self.settings.duplicates else epoch
             order = self._rng(Purpose.ORDER, drawn).permutation(len(self.training)).tolist()
@@ -283,9 +283,9 @@ class PretrainingLoader:
             cursor = Cursor(epoch=epoch + 1)
 
     def _repeated(self, count: int, drawn: int, epoch: int, *key: int) -> Places:
-        """Return the order of `count` items in an epoch: as sampled, or another one if they are repeated.
+        """Return the order of `count` items in an epoch: unchanged, or a random one if the epoch repeats another.
 
-        `drawn`: the epoch whose layouts and masks these are.
+        `drawn`: the epoch that sampled these layouts and masks.
         """
         return np.arange(count) if drawn == epoch else self._rng(Purpose.REPETITION, epoch, *key).permutation(count)
 
@@ -299,12 +299,12 @@ class PretrainingLoader:
         return pool, rng.permutation(len(pool.sequences))
 
     def _pool_starts(self) -> list[int]:
-        """Return the boundaries of pools of nearly equal size, none smaller than the setting unless there is one."""
+        """Return the boundaries of pools of nearly equal size, at least the setting's unless there is only one."""
         pools = max(1, len(self.training) // self.blocks_in_pool)
         return [len(self.training) * pool // pools for pool in range(pools + 1)]
 
     def _lay_out(self, documents: Documents, rng: np.random.Generator) -> Sequences | Examples:
-        """Return the sequences of the first objective that lays any out, else full spans."""
+        """Return the sequences of the first objective with a layout of its own, else spans of full length."""
         for objective in self.objectives.values():
             found = objective.examples(documents, self.packer, rng)
             if found is not None:
@@ -312,15 +312,15 @@ class PretrainingLoader:
         return self.packer.spans(documents, rng)
 
     def _objectives_at(self, draw: Draw) -> Mapping[str, LoaderObjective]:
-        """Return the objectives as they are at a step: a function of its number alone, which the cursor after it has.
+        """Return the objectives with the settings of a step, a function of the step's number alone.
 
-        Held-out steps are of no run, and come before its first.
+        The number is one less than that in the cursor after it. Held-out steps have the settings of the first step.
         """
         done = self.pace.done(max(0, draw.cursor.step - 1))
         return {name: objective.at(done) for name, objective in self.objectives.items()}
 
     def _made(self, parts: Iterable[Chosen], objectives: Mapping[str, LoaderObjective]) -> Examples:
-        """Return sequences written out, with the noise and labels of every objective, each from a stream of its own."""
+        """Write sequences out, with the labels of every objective, which has its own stream of noise."""
         written, noises = [], []
         for pool, group in itertools.groupby(parts, key=lambda part: part[0]):
             places = np.concatenate([places for _, places in group])
@@ -332,9 +332,9 @@ class PretrainingLoader:
         return examples
 
     def _gather(self, blocks: Sequence[ShardBlock], count: int) -> tuple[Documents, list[ShardBlock]]:
-        """Return the documents of the first `count` blocks, and of others as long as sources are too few; the blocks.
+        """Return the documents of the first `count` blocks, and of more if they have too few sources; and the blocks.
 
-        Of the others only those are taken that bring another source: a giant document may fill very many.
+        Of the further blocks only those with a new source are taken: one huge document may fill very many.
         """
         taken = list(blocks[:count])
         documents = Documents.joined(self.corpus.read(block) for block in joined(taken))
@@ -379,12 +379,12 @@ class PretrainingLoader:
         return np.random.Generator(np.random.PCG64(seed_of(self.settings.seed, purpose, *key)))
 
     def _key(self, purpose: Purpose, *key: int) -> int:
-        """Return what names a stream of noise."""
+        """Return the key of a stream of noise."""
         return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
 def joined(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
-    """Return blocks in the order of the corpus, neighbours made one, so that a document cut between them is whole."""
+    """Sort blocks in the order of the corpus and merge neighbours, so that documents are not cut between them."""
     whole: list[ShardBlock] = []
     for block in sorted(blocks, key=lambda block: (block.shard, block.first)):
         if whole and (whole[-1].shard, whole[-1].last) == (block.shard, block.first):
@@ -395,5 +395,5 @@ def joined(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
 
 
 def seed_of(seed: int, purpose: Purpose, *key: int) -> np.random.SeedSequence:
-    """Return the seed of the random numbers for a purpose; `key` distinguishes its streams."""
+    """Return the seed of a purpose's random numbers; `key` distinguishes its streams."""
     return np.random.SeedSequence(seed, spawn_key=(purpose, *key))

@@ -14,15 +14,15 @@ from osbert.data.windows import spread, step
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
-"""One piece in so many of a text cut in the middle is of its beginning: 128 of 510 (Sun et al. 2019, section 5.3.1)."""
+"""With head+tail one piece in HEAD is from the beginning: 128 of 510 (Sun et al. 2019, section 5.3.1)."""
 
 
 def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: int, record: int) -> list[Example]:
-    """Return one text or a pair as sequences: one, or for "window" as many as it takes to read every piece.
+    """Lay out one text or a pair as one sequence, or with "window" as the sequences that cover every piece.
 
-    Of a pair that is too long the longer text gives way, until both have half of the room. `overlap`: pieces that two
-    windows share, at most half of a window. What is in no sequence is counted in `truncated`; "error" is cut as
-    "truncate" is, for the caller to refuse.
+    If a pair is too long, the longer text is cut first, until both have half of the room. `overlap`: pieces that two
+    neighbouring windows share, at most half of a window. `truncated` counts the pieces that are in no sequence.
+    "error" cuts as "truncate" does; the caller raises the error.
     """
     sizes = _sizes([len(run.ids) for run in runs], packer)
     if long == "window":
@@ -37,11 +37,12 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
 def lay_out_behind(
     context: PieceRun, texts: Sequence[PieceRun], packer: Packer, *, long: Long, record: int
 ) -> list[Example]:
-    """Return a pair of the context and each of some texts, as the sequences of one record.
+    """Pair the context with each of some texts, as the sequences of one record.
 
-    What is cut of the context is counted once, in the first sequence: as much as is left out before any of the texts.
+    Pieces cut from the context count once, in the first sequence: the most that any of the pairs loses.
     """
     made = [lay_out([context, text], packer, long=long, overlap=0, record=record)[0] for text in texts]
+    # Each pair cuts the context for itself. Subtract that everywhere and add the largest cut to the first sequence.
     lost = [len(context.ids) - _first_size(example) for example in made]
     made = [dataclasses.replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
     made[0] = dataclasses.replace(made[0], truncated=made[0].truncated + max(lost))
@@ -49,12 +50,12 @@ def lay_out_behind(
 
 
 def _first_size(example: Example) -> int:
-    """Return how many pieces of its first text a sequence holds, between its first two specials."""
+    """Return the number of pieces between the first two special tokens: those of the first text."""
     return int(np.flatnonzero(example.special)[1]) - 1
 
 
 def head_and_tail(run: PieceRun, size: int) -> PieceRun:
-    """Return the first quarter of `size` pieces and the last of a run, three quarters of them; all of it if it fits."""
+    """Return `size` pieces of a run, one in HEAD from its start and the others from its end; all pieces if they fit."""
     n = len(run.ids)
     if n <= size:
         return run
@@ -64,12 +65,13 @@ def head_and_tail(run: PieceRun, size: int) -> PieceRun:
 
 
 def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> list[tuple[PieceRun, ...]]:
-    """Return the windows of a text or a pair, of `sizes` pieces each; every piece is in at least one.
+    """Return the windows of a text or a pair, `sizes` pieces of each text; every piece is in at least one.
 
-    The windows of the text that has fewer are spread over those of the other, first with first and last with last.
+    The windows of the text with fewer are repeated evenly over those of the other, first with first, last with last.
     """
     starts = [_starts(len(run.ids), size, overlap) for run, size in zip(runs, sizes)]
     most = max(map(len, starts))
+    # `most` indices into each list of starts; the shorter list repeats some of its windows.
     places = [np.linspace(0, len(one) - 1, most).round().astype(int) for one in starts]
     return [
         tuple(
@@ -81,14 +83,14 @@ def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> lis
 
 
 def _starts(n: int, size: int, overlap: int) -> list[int]:
-    """Return where the windows over n pieces begin; the last one ends with the text, so none is short."""
+    """Return the starts of the windows over n pieces. The last window ends with the text, so none is short."""
     if n <= size:
         return [0]
     return [min(begin, n - size) for begin, _ in spread(n, size, step(size, overlap))]
 
 
 def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
-    """Return how many pieces of each text there is room for."""
+    """Return the number of pieces of each text that fit in a sequence."""
     if len(lengths) == 1:
         return [min(lengths[0], packer.room(1))]
     first, second = (np.array(length) for length in lengths)

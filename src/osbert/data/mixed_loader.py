@@ -1,6 +1,6 @@
-"""Feeds several tasks with one encoder: each step is of one task, sampled by its size to the power of 0.7.
+"""Feeds several tasks with one encoder: each step has one task, sampled in proportion to size to the power of 0.7.
 
-Sampled by size, small tasks would hardly be seen; sampled evenly, they would be seen far too often (Stickland
+With an exponent of 1 small tasks would hardly be seen; with 0 they would be seen far too often (Stickland
 and Murray 2019; the survey, section 5.2, on multi-task learning).
 """
 
@@ -21,14 +21,14 @@ EXPONENT = 0.7
 
 
 class MixedLoader:
-    """An endless stream of steps, each of one of several loaders; within a loader in that one's own order.
+    """An endless stream of steps, each from one of several loaders; every loader keeps its own order.
 
-    An epoch is as many steps as the loaders' epochs have together. The choice is a function of the seed and the
-    epoch, so that a cursor finds its place again.
+    An epoch has as many steps as the loaders' epochs together. The choice of loaders is a function of the seed and the
+    epoch, so a cursor is enough to resume.
     """
 
     def __init__(self, loaders: Mapping[str, RecordLoader], *, exponent: float = EXPONENT, seed: int = 0) -> None:
-        """Draw from `loaders`, by name; `exponent` 1 is by size, 0 is evenly."""
+        """Sample from `loaders`, by name. `exponent` 1: in proportion to size; 0: uniformly."""
         self.loaders = dict(loaders)
         self.seed = seed
         sizes = np.array([len(loader.encoded) for loader in self.loaders.values()], np.float64) ** exponent
@@ -36,16 +36,17 @@ class MixedLoader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of steps in which as many records are seen as there are, by and large."""
+        """The sum of the steps of the loaders' epochs."""
         return sum(loader.steps_per_epoch for loader in self.loaders.values())
 
     def drawn(self, epoch: int) -> NDArray[np.int64]:
-        """Return the place of the loader that each step of an epoch is of."""
+        """Return the index of the loader of each step of an epoch (steps_per_epoch,)."""
         rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.REPETITION, epoch)))
         return rng.choice(len(self.loaders), self.steps_per_epoch, p=self.shares)
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield steps from `cursor` on, without end."""
+        # Replay the choices of all steps before the cursor, to count how many steps each loader has served.
         before = np.concatenate([*(self.drawn(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
         before = np.concatenate([before, self.drawn(cursor.epoch)[: cursor.index]])
         counts = np.bincount(before.astype(np.int64), minlength=len(self.loaders)).tolist()
@@ -61,6 +62,6 @@ class MixedLoader:
 
 
 def _place(loader: RecordLoader, steps: int) -> Cursor:
-    """Return where a loader is after some steps."""
+    """Return the cursor of a loader after a number of steps."""
     epoch, step = divmod(steps, loader.steps_per_epoch)
     return Cursor(epoch=epoch, index=step * loader.batch)

@@ -1,4 +1,4 @@
-"""The four modes of a unified model (UniLM, Dong et al. 2019): the segments that tell each, and who sees whom in it."""
+"""The four modes of a unified model (UniLM, Dong et al. 2019): the segments that mark each, and its attention mask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from osbert.data.ragged import Places, begins, ranges
 
 Mode = Literal["both", "left_to_right", "right_to_left", "sequence_to_sequence"]
 Writing = Literal["masked", "shifted"]
-"""Where a piece that is written is predicted: at the [MASK] in its place, or at the token before it."""
+"""Where a generated piece is predicted: at a [MASK] in its position, or at the token before it."""
 
 LEFT_TO_RIGHT, RIGHT_TO_LEFT, SOURCE, TARGET = 2, 3, 4, 5
 SEGMENTS: Mapping[Mode, tuple[int, ...]] = {
@@ -23,14 +23,14 @@ SEGMENTS: Mapping[Mode, tuple[int, ...]] = {
     "right_to_left": (RIGHT_TO_LEFT,),
     "sequence_to_sequence": (SOURCE, TARGET),
 }
-"""The segments of a mode's texts: two of a pair, one where there is one text (microsoft/unilm numbers them so)."""
+"""The segments of a mode's texts: two for a pair, one for a single text (numbered as in microsoft/unilm)."""
 
 
 def orders(segments: Integers, lengths: Places) -> Places:
-    """Return when each of N tokens is revealed, from the `segments` (N,) of sequences of `lengths` (B,).
+    """Return the time at which each of N tokens is revealed, from `segments` (N,) and `lengths` (B,).
 
-    All at once in mode both; one by one from the left, or from the right; a source at once and its target after it,
-    one by one.
+    Mode both: all at 0. left_to_right and right_to_left: one by one. sequence_to_sequence: the source at 0, then the
+    target one by one.
 
     >>> orders(np.array([0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5]), np.array([2, 3, 3, 4])).tolist()
     [0, 0, 0, 1, 2, 2, 1, 0, 0, 0, 1, 2]
@@ -38,7 +38,9 @@ def orders(segments: Integers, lengths: Places) -> Places:
     if not len(segments):
         return np.zeros(0, np.int64)
     places = ranges(np.zeros_like(lengths), lengths)
+    # The length of each source: reduceat sums from each start to the next.
     sources = np.add.reduceat((segments == SOURCE).astype(np.int64), begins(lengths))  # (B,)
+    # One value per token instead of one per sequence, for the selection below.
     lasts, sources = (np.repeat(column, lengths) for column in (lengths - 1, sources))
     found: Places = np.select(
         [segments == LEFT_TO_RIGHT, segments == RIGHT_TO_LEFT, segments == TARGET],
@@ -51,7 +53,7 @@ def orders(segments: Integers, lengths: Places) -> Places:
 def source_of(ids: Integers, packer: Packer, *, most: int) -> Example:
     """Return a source [CLS] ids [SEP] that leaves room for `most` tokens of a target in the packer's length.
 
-    What does not fit is cut from the end and counted in `truncated`. Its tokens see each other.
+    Pieces that do not fit are cut from the end and counted in `truncated`. All tokens attend to each other.
     """
     form = packer.form
     room = max(0, packer.length - most - len(form.before) - len(form.between))
@@ -71,10 +73,10 @@ def source_of(ids: Integers, packer: Packer, *, most: int) -> Example:
 
 
 def with_target(source: Example, ids: Integers, packer: Packer, *, closed: bool = True) -> Example:
-    """Return a source with its target behind it, in the order in which it is written: [CLS] source [SEP] ids [SEP].
+    """Return a source followed by its target, to be revealed left to right: [CLS] source [SEP] ids [SEP].
 
-    Pieces of the target that do not fit the packer's length are cut from its end and counted in `truncated`; of a
-    target that is not `closed` the end is left out.
+    Pieces of the target that do not fit the packer's length are cut from its end and counted in `truncated`.
+    Without `closed` there is no [SEP] after the target, because it is still being generated.
     """
     after = packer.form.after if closed else ()
     kept = ids[: max(0, packer.length - len(source) - len(after))]
@@ -95,6 +97,6 @@ def with_target(source: Example, ids: Integers, packer: Packer, *, closed: bool 
 
 
 def with_mask(source: Example, packer: Packer) -> Example:
-    """Return a source with the [MASK] behind it at which the first piece of its target is predicted."""
+    """Return a source followed by [MASK], where the first piece of the target is predicted."""
     asked = with_target(source, np.array([packer.tokenizer.mask]), packer, closed=False)
     return replace(asked, special=np.append(source.special, True), words=np.append(source.words, False))

@@ -1,6 +1,6 @@
-"""Random numbers for many examples at once, each a pure function of a key, the example's place and its own number.
+"""Random numbers for many examples at once, each a pure function of a key, the example's index and its own number.
 
-So an example's noise does not depend on the examples beside it, on those before it, or on how many are made at a time.
+So an example's noise does not depend on the other examples or on how many are made together.
 The numbers are SplitMix64's (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"): a counter
 in steps of the golden ratio, mixed by Stafford's variant 13.
 """
@@ -21,54 +21,57 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 class Noise:
-    """Endless random numbers for each of B examples, by number: (rows, numbers) asks for number k of example row.
+    """Counter-based random numbers for each of B examples, addressed by (row, number).
 
-    `seeds` (B,): what an example's numbers are functions of.
+    `seeds` (B,): one 64-bit seed per example.
     """
 
     def __init__(self, seeds: Words) -> None:
-        """Take the seeds, which should look random themselves."""
+        """Use `seeds`, which should be random bits: seeds a multiple of _STEP apart give the same numbers, shifted."""
         self.seeds = seeds
 
     @classmethod
     def at(cls, key: int, places: Places) -> Noise:
-        """Return the noise of the examples at `places` (B,) of a stream that is named by a random key below 2**64."""
+        """Return the noise of the examples with the indices `places` (B,) in the stream of a random key below 2**64."""
         return cls(_mixed((places.astype(np.uint64) + np.uint64(1)) * _STEP + np.uint64(key)))
 
     @classmethod
     def drawn(cls, rng: np.random.Generator, count: int) -> Noise:
-        """Return noise for `count` examples that are at no place in a stream."""
+        """Return noise for `count` examples that belong to no stream, with seeds from `rng`."""
         return cls(rng.integers(2**64, size=count, dtype=np.uint64))
 
     @classmethod
     def joined(cls, parts: Sequence[Noise]) -> Noise:
-        """Return the noise of the examples of several, in their order."""
+        """Concatenate the noise of several groups of examples."""
         return cls(np.concatenate([part.seeds for part in parts]))
 
     def stream(self, number: int) -> Noise:
-        """Return other noise for the same examples: each number from 0 on names a stream of its own."""
+        """Return independent noise for the same examples; each number >= 0 is another stream."""
         return Noise(_mixed(self.seeds + np.uint64((number + 1) * _FORK % 2**64)))
 
     def words(self, rows: Places, numbers: Places) -> Words:
-        """Return 64 random bits (M,) for each of M (row, number)."""
+        """Return 64 random bits for each of M pairs (row, number), (M,) uint64."""
         return _mixed((numbers.astype(np.uint64) + np.uint64(1)) * _STEP + self.seeds[rows])
 
     def uniform(self, rows: Places, numbers: Places) -> NDArray[np.float64]:
-        """Return numbers (M,) from 0 to below 1."""
+        """Return uniform random numbers (M,) in [0, 1)."""
+        # The top 53 bits, as many as a float64 has, times 2**-53.
         return (self.words(rows, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def below(self, bounds: int | Places, rows: Places, numbers: Places) -> Places:
-        """Return whole numbers (M,) from 0 to below `bounds`, one for all or (M,), each below 2**32."""
+        """Return uniform random integers (M,) in [0, bounds); `bounds` is a scalar or (M,), below 2**32."""
+        # Multiply and shift (Lemire 2019) instead of modulo: 32 random bits times the bound, then the upper half.
         wide = (self.words(rows, numbers) >> np.uint64(32)) * np.asarray(bounds).astype(np.uint64)
         return (wide >> np.uint64(32)).view(np.int64)
 
     def generator(self, row: int) -> np.random.Generator:
-        """Return a generator for one example, for those who draw otherwise."""
+        """Return a numpy generator for one example, for objectives that are not vectorised."""
         return np.random.default_rng(int(self.seeds[row]))
 
 
 def _mixed(words: Words) -> Words:
-    """Return the words, which are overwritten, mixed so that each bit depends on all."""
+    """Mix the bits of `words` in place, so that each depends on all others, and return them."""
+    # Stafford's variant 13; products wrap around modulo 2**64.
     words ^= words >> np.uint64(30)
     words *= _FIRST
     words ^= words >> np.uint64(27)

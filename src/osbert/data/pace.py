@@ -1,4 +1,4 @@
-"""The pace of a run: how many steps it has in all, which a run with a time budget corrects while it goes on."""
+"""The pace of a run: its number of steps, which a run with a time budget corrects as it goes on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """A schedule of `planned` updates, and corrections of the number of steps that walk through it.
+    """A schedule of `planned` updates, and corrections of the number of steps in which the run passes through it.
 
-    corrections: pairs (step, steps), ascending: from update `step` on, the run is to have `steps` in all. What is left
-    of the schedule is then stretched or compressed to fit the steps that are left, so the learning rate has no jump and
-    reaches its end. Everything that depends on the course of a run is a function of its step and of these pairs: a run
+    corrections: pairs (step, steps), ascending: from update `step` on, the run has `steps` updates in total. The rest
+    of the schedule is then stretched or compressed to the remaining steps, so the learning rate does not jump and
+    reaches its end. Everything that changes in the course of a run is a function of the step and of these pairs: a run
     that is resumed with the same pairs is the same run.
     """
 
@@ -20,13 +20,13 @@ class Pace:
 
     @property
     def steps(self) -> int:
-        """Return how many steps the run has in all, by the last correction."""
+        """Return the total number of steps, by the last correction."""
         return self.corrections[-1][1] if self.corrections else self.planned
 
     def place(self, step: int) -> float:
         """Return the position of update `step`, counted from 0, in the schedule of `planned` updates.
 
-        Of 100 planned steps 50 are done, and the other half of the schedule has to fit into 25 steps:
+        After 50 of 100 planned steps the other half of the schedule has to fit into 25 steps:
 
         >>> pace = Pace(planned=100, corrections=((50, 75),))
         >>> [pace.place(step) for step in (0, 50, 60, 75)]
@@ -36,6 +36,7 @@ class Pace:
         for begin, corrected in self.corrections:
             if step <= begin:
                 break
+            # In each segment the pace is (rest of the schedule) / (rest of the steps), as of its first step.
             reached += (begin - first) * (self.planned - reached) / (steps - first)
             first, steps = begin, corrected
         # Without corrections this is step * planned / planned: exactly the step, so such runs keep every bit.
@@ -51,6 +52,7 @@ class Pace:
         >>> Pace(planned=100, corrections=((50, 75),)).step_at(70)
         60
         """
+        # Binary search: place() never decreases.
         low, high = 0, max(self.steps, place)
         while low < high:
             middle = (low + high) // 2
@@ -58,7 +60,7 @@ class Pace:
         return low
 
     def corrected(self, step: int, steps: int) -> Pace:
-        """Return the pace with `steps` in all from update `step` on. Raises ValueError if there would be none left."""
+        """Return the pace with `steps` in total from update `step` on. Raises ValueError if no step would be left."""
         if steps <= step or (self.corrections and step <= self.corrections[-1][0]):
             raise ValueError(f"{steps} steps in all from step {step} on, after {self.corrections}")
         return replace(self, corrections=(*self.corrections, (step, steps)))

@@ -1,7 +1,7 @@
-"""Packs pieces into sequences: the special tokens, the fit to the longest length, and spans of consecutive sentences.
+"""Packs pieces into sequences: special tokens, truncation to the longest length, and spans of consecutive sentences.
 
 BERT's sequence is [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; a has segment 0 with its specials, b has segment 1 (section
-3.1). The tokenizer's Form says which specials there are.
+3.1). The tokenizer's Form defines the special tokens.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Pieces(Protocol):
 
     @property
     def ids(self) -> Integers:
-        """Return the pieces (n,), without specials."""
+        """Return the ids of the pieces (n,), without specials."""
         ...
 
     @property
     def words(self) -> Booleans:
-        """Return where words start (n,)."""
+        """Return whether a word starts at each piece (n,)."""
         ...
 
 
@@ -43,13 +43,13 @@ class PieceRun(NamedTuple):
 
     @classmethod
     def of(cls, ids: Integers, tokenizer: AnyTokenizer) -> PieceRun:
-        """Return pieces with their word starts."""
+        """Return pieces with their word starts, as the tokenizer knows them from the ids."""
         return cls(ids, ~tokenizer.continuation[ids])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packer:
-    """Lays pieces out as sequences of at most `length` tokens, specials included."""
+    """Lays out pieces as sequences of at most `length` tokens, specials included."""
 
     tokenizer: AnyTokenizer
     length: int = 128
@@ -57,10 +57,10 @@ class Packer:
     short: float = 0.1
     """Fraction of pretraining sequences with a random shorter target length."""
     cross_documents: bool = False
-    """Whether a span goes on in the next document, after what stands between two texts ([SEP])."""
+    """Whether a span continues in the next document, after the piece between two texts ([SEP])."""
 
     def __post_init__(self) -> None:
-        """Refuse what no sequence can be made with."""
+        """Raise ValueError if a pair would have fewer than two pieces or `short` is no fraction."""
         if self.room(2) < 2:
             raise ValueError(f"length must be at least {self.form.specials(2) + 2}, not {self.length}")
         if not 0 <= self.short <= 1:
@@ -68,24 +68,24 @@ class Packer:
 
     @property
     def form(self) -> Form:
-        """Return the special pieces of sequences."""
+        """Return the special pieces of sequences, which the tokenizer defines."""
         return self.tokenizer.form
 
     def room(self, texts: int) -> int:
-        """Return the most pieces, without specials, that a sequence of one text or two has."""
+        """Return the most pieces in a sequence of one text or two, without specials."""
         return self.length - self.form.specials(texts)
 
     def run(self, text: str) -> PieceRun:
-        """Return the pieces of a text."""
+        """Tokenize a text; return its pieces without specials, untruncated."""
         return PieceRun.of(self.tokenizer.encode(text), self.tokenizer)
 
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
-        """Return a text as [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
+        """Return a text as [CLS] ids [SEP]. Pieces that do not fit are cut from the end and counted in `truncated`."""
         size = min(len(ids), self.room(1))
         return self._sequence((PieceRun(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
-        """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer.
+        """Return [CLS] first [SEP] second [SEP]; pieces are cut one by one from the end of the longer text.
 
         >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
         >>> tokenizer = Tokenizer([*SPECIALS, "the", "cat", "sat", "##s", "."])
@@ -105,10 +105,10 @@ class Packer:
         return np.where(rng.random(count) < self.short, rng.integers(2, room + 1, size=count), room)
 
     def spans(self, documents: Sequence[Document], rng: np.random.Generator) -> Sequences:
-        """Return sequences that hold as many consecutive whole sentences of one document as fit, and every piece once.
+        """Return sequences of as many consecutive whole sentences of a document as fit; every piece is used once.
 
-        Only a sentence longer than a sequence is cut, into parts that are all used. With `cross_documents` a sequence
-        goes on with the next document: FULL-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2), else DOC-SENTENCES.
+        Only sentences longer than a sequence are cut, and all parts are used. With `cross_documents` a sequence
+        continues with the next document: FULL-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2), else DOC-SENTENCES.
 
         Three sentences of two pieces each, in sequences of six tokens:
 
@@ -128,6 +128,7 @@ class Packer:
         begins = walk(
             sentences.fit_across(aims, len(self.form.between)) if self.cross_documents else sentences.fit(aims)
         )
+        # A run of pieces ends where a sequence or a document ends; prepend=-1 makes the first sentence a start.
         runs = np.union1d(begins, np.flatnonzero(np.diff(sentences.numbers, prepend=-1)))
         return Sequences(
             documents=sentences.documents,
@@ -135,6 +136,7 @@ class Packer:
             firsts=sentences.bounds[runs],
             sizes=np.diff(sentences.bounds[runs], append=sentences.bounds[-1]),
             segments=np.zeros(len(runs), np.int8),
+            # `begins` is a subset of `runs`: the runs from one beginning to the next belong to one sequence.
             counts=np.diff(np.searchsorted(runs, begins), append=len(runs)),
             truncated=np.zeros(len(begins), np.int64),
         )
@@ -155,6 +157,7 @@ class Packer:
             ids[start:end], words[start:end], special[start:end] = run.ids, run.words, False
             following = end + len(closing)
             ids[end:following] = closing
+            # The specials after a text have its segment; text 0 has segment 0 always.
             segments[start:following] = number * form.second_segment
             start = following
         if form.last_segment is not None:
@@ -163,13 +166,15 @@ class Packer:
 
 
 def shares(first: Places, second: Places, room: int) -> tuple[Places, Places]:
-    """Return how many pieces two texts keep when one piece at a time is taken from the longer (at a tie the second).
+    """Return the pieces that two texts keep if pieces are cut one by one from the longer (the second in a tie).
 
-    Of many pairs at once: (E,) each.
+    Works on many pairs at once: all arrays have the shape (E,).
 
     >>> shares(np.array([9, 2]), np.array([4, 3]), room=8)
     (array([4, 2]), array([4, 3]))
     """
+    # Cutting the longer text ends with both at half the room, or with the shorter one uncut. The first gets the odd
+    # piece.
     left = np.minimum(first, np.maximum(room - second, room - room // 2))
     fits = first + second <= room
     return np.where(fits, first, left), np.where(fits, second, room - left)

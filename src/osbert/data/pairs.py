@@ -1,6 +1,6 @@
 """Pairs of texts: consecutive texts A and B of a document, and partners for A from elsewhere, as sequences.
 
-The common part of objectives on pairs; each objective decides itself how A and B are chosen and labelled.
+Shared by the objectives on pairs. Each objective chooses and labels A and B itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from osbert.text.document import UNNUMBERED, Documents
 
 
 def sentences_of(documents: Documents, packer: Packer) -> Sentences:
-    """Return sentences of at most half a sequence, so that two of them can be gathered and parted."""
+    """Return sentences of at most half a sequence, so that a pair has room for two."""
     return Sentences(documents, longest=packer.room(2) // 2)
 
 
 def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> tuple[Places, Places, Places]:
-    """Return the pair that would begin at each of s sentences, (s,) each: the pieces aimed at, `middles` and `lasts`.
+    """Return the pair that would begin at each of s sentences, (s,) each: target length in pieces, `middles`, `lasts`.
 
-    A is the sentences [it, middle), B is [middle, last): as many as just reach the aim, parted at a random one. B has
-    none where there is but one sentence.
+    A is the sentences [k, middle), B is [middle, last): just enough sentences to reach the target length, split at a
+    random one. B is empty if there is only one sentence.
     """
     firsts = np.arange(len(sentences))
     aims = packer.aims(len(sentences), packer.room(2), rng)
     lasts = sentences.reach(firsts, aims)
     inner = lasts - firsts - 1
+    # With one sentence `inner` is 0, so middle = last and B is empty.
     middles = firsts + 1 + (rng.random(len(sentences)) * inner).astype(np.int64)
     return aims, middles, lasts
 
@@ -39,10 +40,10 @@ def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> 
 def consecutive(
     documents: Documents, packer: Packer, rng: np.random.Generator
 ) -> tuple[Documents, tuple[Places, Places, Places]]:
-    """Return the documents that have text, and where A starts, where it ends and B starts, and where B ends, (E,) each.
+    """Return the non-empty documents, and the pieces where A starts, where B starts and where B ends, (E,) each.
 
-    Pairs walk through each document in turn. A sentence that stands alone (a last one, or one past a short aim) is
-    parted within, at a word where it can be; a lone piece cannot be parted, and its B is empty.
+    The pairs cover each document from start to end. If a pair has only one sentence (the last one, or one that exceeds
+    a short target length), the sentence itself is split, at a word start if possible. If it is one piece, B is empty.
     """
     sentences = sentences_of(documents, packer)
     _, middles, lasts = gathered(sentences, packer, rng)
@@ -51,30 +52,34 @@ def consecutive(
     starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
     for place in np.flatnonzero(parted == ends).tolist():
         parted[place] = starts[place] + _cut(sentences.documents.words[starts[place] : ends[place]], rng)
+    # A cut of 0 (a lone piece) would leave A empty instead of B.
     parted = np.where(parted > starts, parted, ends)
     return sentences.documents, (starts, parted, ends)
 
 
 class Elsewhere:
-    """Partners: sentences of another source. Parts of one source are never partners."""
+    """Samples partners: sentences of another source. Parts of one source are never partners."""
 
     def __init__(self, sentences: Sentences) -> None:
         """Group the sentences by source."""
         numbers = sentences.documents.sources
         alone = numbers == UNNUMBERED
+        # Documents without a source number are a source each.
         numbers = np.where(alone, numbers.max(initial=0) + np.cumsum(alone), numbers)
         self.sources = numbers[sentences.numbers]  # (s,)
         self.order = np.argsort(self.sources, kind="stable")
         self.sorted = self.sources[self.order]
 
     def partners(self, sentences: Places, rng: np.random.Generator) -> Places:
-        """Return, for each of K sentences, a random one that is of another source.
+        """Return for each of K sentences a random one of another source (K,).
 
-        Each is as likely as any other ("a random sentence from the corpus", section 3.1), so a collection of titles
+        All are equally likely ("a random sentence from the corpus", section 3.1), so a collection of titles
         does not fill half of all pairs.
         """
         own = self.sources[sentences]
         before, after = np.searchsorted(self.sorted, own), np.searchsorted(self.sorted, own, side="right")
+        # Sorted by source, the own source is the block [before, after): sample an index among the others and skip the
+        # block.
         found = rng.integers(len(self.order) - (after - before))
         return self.order[np.where(found < before, found, found + after - before)]
 
@@ -86,13 +91,13 @@ def pairs(
     rng: np.random.Generator,
     labels: Mapping[str, Places],
 ) -> Sequences:
-    """Return pairs of texts, the longer text cut at front or back at random, token by token (google-research/bert).
+    """Return pairs of texts. Pieces are cut one by one from a random end of the longer text (google-research/bert).
 
-    `texts`: where A starts and ends and where B starts and ends in the pieces of the documents, (E,) each. `labels`
-    (E,): what they are, by objective.
+    `texts`: start and end of A, then start and end of B, in the pieces of the documents, (E,) each. `labels`: the label
+    of each pair (E,), by objective.
 
-    A is the first three pieces of a document and B its last two, but seven tokens hold four pieces beside three
-    specials: A, the longer, loses one, here at its front.
+    A is the first three pieces of a document and B its last two, but seven tokens have room for four pieces and three
+    specials. A is longer and loses one piece, here the first.
 
     >>> from osbert.text.document import Document
     >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -110,6 +115,7 @@ def pairs(
     kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
     surplus = sizes - kept
     cut = surplus > 0
+    # Each of the surplus pieces is cut at the front with probability 1/2, so the number there is binomial.
     firsts[cut] += rng.binomial(surplus[cut], 0.5)
     return Sequences(
         documents=documents,
@@ -124,7 +130,7 @@ def pairs(
 
 
 def _cut(words: Booleans, rng: np.random.Generator) -> int:
-    """Return where a text (n,) is parted: a random word start, or any piece where there is none; 0 for a lone piece."""
+    """Return where to split a text (n,): a random word start, or any piece if there is none; 0 if n = 1."""
     places = 1 + np.flatnonzero(words[1:])
     if not len(places):
         places = np.arange(1, len(words))

@@ -10,11 +10,11 @@ from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step
 
 LATER = Cursor(epoch=2**20)
-"""Where the steps on long sequences begin: epochs with an order and masks of their own."""
+"""Cursor at which the steps on long sequences begin: its epochs have another order and other masks."""
 
 
 class Phases:
-    """Steps of one loader up to a certain step of the run, and of another from there on."""
+    """The steps of one loader up to a step of the run, then those of another."""
 
     def __init__(self, first: Loader, second: Loader, *, switch: int) -> None:
         """Change to the second at step `switch` of the schedule."""
@@ -24,7 +24,7 @@ class Phases:
 
     @property
     def pace(self) -> Pace:
-        """The pace of the run, which both loaders have; setting it moves the switch."""
+        """The pace of the run, common to both loaders. Setting it moves the switch."""
         return self.first.pace  # type: ignore[attr-defined]
 
     @pace.setter
@@ -33,9 +33,10 @@ class Phases:
         self.switch = pace.step_at(self.planned_switch)
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
-        """Yield the steps from `cursor` on, which belongs to the loader whose turn it was."""
+        """Yield the steps from `cursor` on. It is a cursor of the loader of that step."""
         if cursor.step < self.switch:
             yield from itertools.islice(self.first.steps(cursor), self.switch - cursor.step)
+        # Cursors of the first loader, including one right at the switch, mean nothing to the second one.
         if cursor.step <= self.switch:
             cursor = replace(LATER, step=self.switch)
         yield from self.second.steps(cursor)

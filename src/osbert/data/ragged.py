@@ -1,4 +1,4 @@
-"""Rows of uneven lengths that lie end to end in one array: where each thing lies, and to which row it belongs."""
+"""Ragged rows, concatenated in one array: where each row begins, and to which row each item belongs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ Places = NDArray[np.int64]
 
 
 def begins(counts: Places) -> Places:
-    """Return where each of the rows begins (B,), given how many things each has."""
+    """Return the start of each row (B,) from the lengths of the rows: an exclusive cumulative sum."""
     found: Places = np.cumsum(counts)
     found -= counts
     return found
 
 
 def ranges(starts: Places, counts: Places) -> Places:
-    """Return start, start + 1, ... of each row (M,), `counts` (B,) of them, one row after the other."""
+    """Return start, start + 1, ... for each row, `counts` (B,) numbers each, concatenated (M,)."""
+    # Item m of the output is m + (start of its row in the values - start of its row in the output).
     found = np.repeat(starts - begins(counts), counts)
     found += np.arange(len(found))
     return found
 
 
 def rows(counts: Places) -> tuple[Places, Places]:
-    """Return of each of M things the row that it belongs to and its number in the row, (M,) each."""
+    """Return the row of each of M items and its index in that row, (M,) each."""
     return np.repeat(np.arange(len(counts)), counts), ranges(np.zeros_like(counts), counts)

@@ -1,4 +1,4 @@
-"""Feeds fine-tuning: endless steps over the records of a task, each epoch in an order of its own."""
+"""Feeds fine-tuning: endless steps over the records of a task, each epoch in a new random order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from osbert.data.step import Cursor, Step
 
 
 class RecordLoader:
-    """An endless stream of steps; the last of an epoch is shorter when `batch` does not divide the records."""
+    """An endless stream of steps; the last step of an epoch is smaller if `batch` does not divide the records."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class RecordLoader:
     ) -> None:
         """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
 
-        `together`: a record's sequences stay in one pass, whatever their size; `whole`: all of a step do.
+        `together`: the sequences of a record stay in one pass, whatever their size; `whole`: those of a step do.
         """
         if not len(encoded):
             raise ValueError("there are no examples to load")
@@ -45,7 +45,7 @@ class RecordLoader:
         self.corrupt: Callable[[Examples, Noise], Examples] | None = None
 
     def corrupting(self, corrupt: Callable[[Examples, Noise], Examples]) -> RecordLoader:
-        """Return a loader of the same steps whose sequences get noise and labels, others in each epoch."""
+        """Return a loader of the same steps that applies `corrupt`, with new noise in each epoch."""
         loader = copy.copy(self)
         loader.corrupt = corrupt
         return loader
@@ -53,6 +53,7 @@ class RecordLoader:
     @property
     def steps_per_epoch(self) -> int:
         """The number of steps in which every record is seen once."""
+        # Division rounded up.
         return -(-len(self.encoded) // self.batch)
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
@@ -67,8 +68,10 @@ class RecordLoader:
                 after = Cursor(epoch=epoch + 1) if end == len(places) else Cursor(epoch=epoch, index=end)
                 examples = self.encoded.take(chosen)
                 if self.corrupt:
+                    # The noise depends on the epoch and the position alone, so a resumed run repeats it.
                     key = seed_of(self.seed, Purpose.NOISE, epoch, first).generate_state(1, np.uint64)[0]
                     examples = self.corrupt(examples, Noise.at(int(key), np.arange(len(examples))))
                 batches = micro_batches(examples, self.micro_tokens, together=self.together)
                 yield Step(batches=[replace(one, whole=self.whole) for one in batches], cursor=after)
+            # Only the first epoch after resuming starts in the middle.
             start = 0

@@ -1,7 +1,7 @@
-"""Examples as padded rectangles, for what runs a model on nothing else. No torch.
+"""Examples as padded rectangles, for backends that need them, such as ONNX. No torch.
 
-Sequences of about one length stand together, so that little is padding, and a rectangle holds a number of tokens
-instead of a number of sequences, so that each takes about as long.
+Sequences of similar lengths share a rectangle, so that there is little padding. Rectangles have a similar number of
+tokens rather than of sequences, so that each takes a similar time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Columns = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Rectangle:
-    """Sequences side by side: `ids`, `segments` and `mask` (B, T), 1 for a token and 0 for padding behind it.
+    """A padded batch: `ids`, `segments` and `mask` (B, T); the mask is 1 for tokens and 0 for the padding after them.
 
-    `places` (B,): where each stood in the order given; `lengths` (B,): its tokens.
+    `places` (B,): index of each sequence in the input; `lengths` (B,): its number of tokens.
     """
 
     ids: Columns
@@ -34,8 +34,8 @@ class Rectangle:
 def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangle]:
     """Yield the examples, longest first, in rectangles of at most `tokens` tokens, padding included.
 
-    A sequence longer than that stands alone. Raises ValueError at an example with an order, positions, unseen tokens or
-    a source.
+    A sequence longer than `tokens` gets its own rectangle. Raises ValueError for an example with an order,
+    positions, unseen tokens or a source.
     """
     if any(
         column is not None for each in examples for column in (each.order, each.positions, each.unseen, each.source)
@@ -46,6 +46,7 @@ def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangl
     order = sorted(range(len(examples)), key=lambda place: -len(examples[place]))
     start = 0
     while start < len(order):
+        # The first sequence is the longest of its rectangle, so it decides how many rows fit.
         count = max(1, tokens // len(examples[order[start]]))
         yield _rectangle(examples, order[start : start + count])
         start += count

@@ -1,8 +1,7 @@
-"""Sentences of documents, in one row through all of them: how far one reaches, and where a walk through them leads.
+"""Sentences of documents, numbered through all documents: how many fill a sequence, and where sequences begin.
 
-Sequences are gathered from whole sentences, one after the other: where one begins depends on where the one before it
-ends. So every sentence draws by itself the sequence that would begin there, all at once, and a walk then picks those
-that follow one another.
+Sequences consist of whole sentences, and each begins where the one before it ends. To vectorise that, the sequence
+that would begin at every sentence is computed at once; then `walk` picks those that follow one another.
 """
 
 from __future__ import annotations
@@ -14,51 +13,56 @@ from osbert.text.document import Documents
 
 
 class Sentences:
-    """The s sentences of some documents that have text; one of more than `longest` pieces counts as several.
+    """The s non-empty sentences of some documents. A sentence of more than `longest` pieces counts as several.
 
-    `bounds` (s + 1,): sentence k is the pieces [bounds[k], bounds[k + 1]). `numbers` (s,): which document it is of.
-    `after` (s,): the sentence at which the next document begins.
+    `bounds` (s + 1,): sentence k is the pieces [bounds[k], bounds[k + 1]). `numbers` (s,): index of its document.
+    `after` (s,): index of the first sentence of the next document.
     """
 
     def __init__(self, documents: Documents, *, longest: int) -> None:
-        """Cut what is too long, at word starts where there are any."""
+        """Cut the sentences that are too long, at word starts if possible."""
         self.documents = documents
         starts, sizes = documents.sentences[:-1], np.diff(documents.sentences)
         inner = starts[sizes > 0]
         if cuts := _cuts(documents, np.flatnonzero(sizes > longest), longest):
             inner = np.sort(np.concatenate([inner, np.array(cuts)]))
         self.bounds: Places = np.append(inner, len(documents.ids))
+        # The first sentence of each document among those that are left, and the number of sentences behind the last.
         firsts = np.searchsorted(inner, documents.sentences[documents.starts])
         counts = np.diff(firsts)
         self.numbers: Places = np.repeat(np.arange(len(documents)), counts)
         self.after: Places = np.repeat(firsts[1:], counts)
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
+        """Return s, the number of sentences after cutting."""
         return len(self.numbers)
 
     def reach(self, firsts: Places, pieces: Places) -> Places:
-        """Return `lasts` such that sentences [first, last) of a document just reach so many pieces, at least one."""
+        """Return `lasts` (K,): sentences [first, last) are the fewest (>= 1) with `pieces`, or end the document."""
+        # bounds is ascending: the first bound at or beyond the target ends the sequence.
         lasts = np.searchsorted(self.bounds, self.bounds[firsts] + pieces)
         return np.minimum(np.maximum(lasts, firsts + 1), self.after[firsts])
 
     def fit(self, pieces: Places) -> Places:
-        """Return, for each of all sentences, `last` such that [it, last) of its document are at most so many pieces.
+        """Return `lasts` (s,): sentences [k, last) are the most with at most `pieces` (s,), within the document.
 
-        One sentence is always taken.
+        There is always at least one.
         """
+        # The last bound that is not beyond the target.
         lasts = np.searchsorted(self.bounds, self.bounds[:-1] + pieces, side="right") - 1
         return np.minimum(np.maximum(lasts, np.arange(1, len(self) + 1)), self.after)
 
     def fit_across(self, pieces: Places, between: int) -> Places:
-        """Return the same where documents follow one another, with `between` special pieces between two."""
+        """Return `lasts` as `fit` does, but across documents, with `between` special pieces between two."""
+        # Special pieces before each sentence: `between` at each change of document.
         separators = between * np.cumsum(np.diff(self.numbers, prepend=self.numbers[:1]) > 0)
         lasts = np.searchsorted(self.bounds[1:] + separators, self.bounds[:-1] + separators + pieces, side="right")
         return np.maximum(lasts, np.arange(1, len(self) + 1))
 
 
 def walk(lasts: Places) -> Places:
-    """Return the sentences at which sequences begin, given where the one that begins at each sentence would end."""
+    """Return the sentences (E,) at which sequences begin. A sequence from sentence k would end before lasts[k]."""
+    # A plain list: indexing numpy arrays item by item is several times slower.
     following, walked, place = lasts.tolist(), [], 0
     while place < len(following):
         walked.append(place)
@@ -67,10 +71,11 @@ def walk(lasts: Places) -> Places:
 
 
 def _cuts(documents: Documents, long: Places, longest: int) -> list[int]:
-    """Return the pieces at which the sentences `long` are cut.
+    """Return the pieces at which the sentences with the indices `long` are cut.
 
-    Each part is as long as it can be and, if it can be, up to a word start.
+    Each part is as long as possible, and ends before a word start if there is one.
     """
+    # As bytes, because rfind searches backwards in C.
     words = documents.words.tobytes()
     cuts = []
     for start, end in zip(documents.sentences[long].tolist(), documents.sentences[long + 1].tolist()):

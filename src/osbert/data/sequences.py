@@ -1,8 +1,7 @@
-"""Sequences that are laid out but not written yet: which runs of pieces stand in each, and what comes between.
+"""Sequences that are laid out but not written out yet: the runs of pieces in each, and the specials between.
 
-A sequence is, as the tokenizer's Form says, [CLS] a run [SEP] a run [SEP] ...: of one run (spans), of two (pairs), or
-of as many as documents are in it. A pool's layout is small and quickly made; the tokens of a step are gathered when the
-step is made.
+A sequence is [CLS] run [SEP] run [SEP] ..., by the tokenizer's Form: one run (spans), two (pairs), or one for each
+document in it. The layout of a pool is small and cheap; tokens are gathered when their step is made.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sequences:
-    """E sequences, joined from R runs of the pieces of documents.
+    """E sequences that consist of R runs of the documents' pieces.
 
-    `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), and its segment; one
-    sequence's runs are side by side. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that
-    did not fit. `labels`: by objective, one label (E,) for each sequence. `with_sentences`: whether examples get the
-    column that says where sentences start.
+    `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), with its segment; the
+    runs of a sequence are adjacent. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that
+    did not fit. `labels`: one label per sequence (E,), by objective. `with_sentences`: whether examples get the column
+    `sentences`.
     """
 
     documents: Documents
@@ -42,7 +41,7 @@ class Sequences:
     with_sentences: bool = False
 
     def __len__(self) -> int:
-        """Return E."""
+        """Return E, the number of sequences."""
         return len(self.counts)
 
     def __iter__(self) -> Iterator[Example]:
@@ -52,6 +51,7 @@ class Sequences:
     @cached_property
     def lengths(self) -> Places:
         """The tokens of each sequence (E,), specials included."""
+        # A cumulative sum with a leading 0: pieces of runs a to b are before[b] - before[a].
         before = np.concatenate([[0], np.cumsum(self.sizes)])
         starts, form = self._starts, self.tokenizer.form
         return before[starts + self.counts] - before[starts] + form.specials(1) + (self.counts - 1) * len(form.between)
@@ -62,28 +62,30 @@ class Sequences:
 
     @cached_property
     def _sentence_starts(self) -> Booleans:
-        """Where sentences start among the pieces of the documents (n,)."""
+        """Whether a sentence starts at each piece of the documents (n,)."""
         found = np.zeros(len(self.documents.ids) + 1, np.bool_)  # an empty sentence may be the last
         found[self.documents.sentences] = True
         return found[:-1]
 
     def take(self, places: Places) -> Examples:
-        """Return the sequences at some places (B,), written out in the order given."""
+        """Write out the sequences with the indices `places` (B,), in that order."""
         counts = self.counts[places]
         runs = ranges(self._starts[places], counts)
         form, firsts = self.tokenizer.form, begins(counts)
         lasts = firsts + counts - 1
-        leading = np.zeros(len(runs), np.int64)  # the first run of a sequence comes with what is before it
+        leading = np.zeros(len(runs), np.int64)  # specials that precede the first run of a sequence
         leading[firsts] = len(form.before)
-        trailing = np.full(len(runs), len(form.between))  # and every run with what follows it
+        trailing = np.full(len(runs), len(form.between))  # specials that follow every run
         trailing[lasts] = len(form.after)
         spans = self.sizes[runs] + leading + trailing
         ends = np.cumsum(spans)
-        # The specials stand for the pieces beside a run, which may be beyond the first or the last.
+        # Read each run with its neighbouring pieces, which the specials overwrite below. These may be out of range
+        # at either end of the documents: hence mode="clip".
         source = ranges(self.firsts[runs] - leading, spans)
         ids = self.documents.ids.take(source, mode="clip").astype(np.int64)
         words = self.documents.words.take(source, mode="clip")
         special = np.zeros(len(source), np.bool_)
+        # The position after each run's pieces, except for the last run of a sequence.
         inner = np.delete(ends - trailing, lasts)
         for starts, pieces in (
             ((ends - spans)[firsts], form.before),

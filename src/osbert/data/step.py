@@ -1,4 +1,4 @@
-"""What a loader hands to the trainer: the micro-batches of one optimiser step, and where the next step begins."""
+"""The output of a loader: the micro-batches of one optimiser step, and the cursor of the next step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """A place in the endless stream of samples: sample `index` of pool `pool` of epoch `epoch`, and the step there.
+    """A position in the endless stream of samples: sample `index` of pool `pool` of epoch `epoch`, and its step.
 
-    Four integers resume a run. `step`: how many steps came before, for what changes in the course of a run.
+    These four integers resume a run. `step`: number of steps before, for settings that change during a run.
     """
 
     epoch: int = 0
@@ -30,18 +30,20 @@ class Cursor:
 
 @dataclass(frozen=True)
 class RankPart:
-    """What one of several processes takes of every step: process `rank` of `size`. The stream itself is the same."""
+    """The part of every step that process `rank` of `size` trains on. All processes have the same stream."""
 
     rank: int = 0
     size: int = 1
 
     def of(self, lengths: Places) -> Places:
-        """Return the places of this part's examples, longest first, given the lengths of all (B,).
+        """Return the indices of this part's examples, longest first, from the lengths of all examples (B,).
 
-        Every example is in exactly one part. They are dealt out longest first, there and back, so that all parts have
-        nearly as many tokens.
+        Every example is in exactly one part. They are dealt out longest first, in the order 0, 1, 2, 2, 1, 0, 0, ...
+        of ranks, so that all parts have nearly the same number of tokens.
         """
         order = np.argsort(-lengths, kind="stable")
+        # With a period of 2 * size, a rank takes its own position on the way there and the mirrored one on the way
+        # back.
         there = np.arange(self.rank, len(order), 2 * self.size)
         back = np.arange(2 * self.size - 1 - self.rank, len(order), 2 * self.size)
         return order[np.sort(np.concatenate([there, back]))]
@@ -49,25 +51,27 @@ class RankPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One optimiser step: its micro-batches, whose losses add up exactly, and where the next step begins."""
+    """One optimiser step: its micro-batches, whose losses add up exactly, and the cursor of the next step."""
 
     batches: Sequence[Batch]
     cursor: Cursor
 
 
 def ahead(stream: Iterator[Step]) -> Generator[Step, None, None]:
-    """Yield the steps of a stream, each made by a thread while the one before is trained on.
+    """Yield the steps of a stream; a thread makes each one while the previous one is trained on.
 
-    What the stream raises is raised here in its turn. Close the generator to let the thread end.
+    Exceptions of the stream are raised here, in order. Close the generator to end the thread.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader") as pool:
         try:
             coming = pool.submit(next, stream, None)
+            # None marks the end of the stream.
             while (step := coming.result()) is not None:
                 coming = pool.submit(next, stream, None)
                 yield step
         finally:
             if isinstance(stream, Generator):
+                # In the thread, since a generator cannot be closed while it runs in another.
                 pool.submit(stream.close)
 
 

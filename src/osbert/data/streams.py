@@ -1,7 +1,7 @@
-"""Streams: a corpus as contiguous columns of text, so that each sequence goes on where one of the step before ended.
+"""Streams: a corpus as contiguous columns of text, so that each sequence continues one of the previous step.
 
-Transformer-XL (Dai et al. 2019, section 3.2): the documents stand one after the other, with the tokenizer's end piece
-before each; the text is cut into as many columns as a step has sequences, and step t is the t-th run of each column.
+Transformer-XL (Dai et al. 2019, section 3.2): the documents are concatenated, with the tokenizer's end piece before
+each. The text is cut into as many columns as a step has sequences; step t is the t-th run of each column.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from osbert.data.batch import Batch
 
 CACHED = 256
-"""Blocks of the corpus that are kept in memory, or two a column where that is more."""
+"""Blocks of the corpus that are cached, or two per column if that is more."""
 
 
 class StreamText:
-    """Blocks of a corpus as one text, cut into `columns` columns, of which a step has `length` tokens each.
+    """Blocks of a corpus as one text in `columns` columns; a step takes `length` tokens of each.
 
-    `lookahead`, where it is a parameter: tokens behind a sequence that are read with it; the next begins with them.
+    The parameter `lookahead` is the number of tokens read beyond a sequence; the next sequence begins with them.
     """
 
     def __init__(
         self, corpus: Corpus, blocks: Sequence[ShardBlock], between: Sequence[int], *, columns: int, length: int
     ) -> None:
-        """Measure the text; nothing of it is kept."""
+        """Measure the text. Blocks are read when they are needed."""
         self.corpus = corpus
         self.blocks = blocks
         self.between = between
@@ -51,15 +51,16 @@ class StreamText:
         self._cache: dict[int, tuple[Integers, Booleans, Booleans]] = {}
 
     def __len__(self) -> int:
-        """Return how many tokens the text has."""
+        """Return the number of tokens, end pieces included."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def steps(self, lookahead: int) -> int:
-        """Return how many whole steps an epoch has; what is left of each column is not read."""
+        """Return the number of whole steps in an epoch. The remainder of each column is not used."""
         return max(0, len(self) - lookahead) // self.columns // self.length
 
     def take(self, step: int, columns: Places, lookahead: int) -> Examples:
-        """Return the sequences of some columns (B,) at a step of the epoch, each with the tokens behind it."""
+        """Return the sequences of some columns (B,) at a step of the epoch, each with `lookahead` tokens more."""
+        # Tokens of a column; the lookahead of the last column is reserved at the end of the text.
         size = (len(self) - lookahead) // self.columns
         parts = [self._span(int(column) * size + step * self.length, self.length + lookahead) for column in columns]
         ids, words, special = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -74,9 +75,10 @@ class StreamText:
         )
 
     def _span(self, first: int, count: int) -> tuple[Integers, Booleans, Booleans]:
-        """Return `count` tokens from `first` on: pieces, word starts and specials."""
+        """Return ids, word starts and special flags of `count` tokens from `first` on."""
         parts = []
         while count:
+            # The block that holds token `first`: the first one that ends beyond it.
             number = int(np.searchsorted(self.ends, first, side="right"))
             start = int(self.ends[number - 1]) if number else 0
             columns = self._block(number)
@@ -87,7 +89,7 @@ class StreamText:
         return ids, words, special
 
     def _block(self, number: int) -> tuple[Integers, Booleans, Booleans]:
-        """Return the tokens of a block, an end piece before each document that begins in it."""
+        """Return the tokens of a block, with an end piece before each document that begins in it."""
         if number not in self._cache:
             block = self.blocks[number]
             documents, (_, begins) = self.corpus.read(block), self.corpus.outline(block)
@@ -95,6 +97,8 @@ class StreamText:
             ids = np.insert(documents.ids, places, np.tile(self.between, len(begins)))
             words = np.insert(documents.words, places, False)
             special = np.insert(np.zeros(len(documents.ids), np.bool_), places, True)
+            # A dict keeps insertion order, so its first key is the oldest block. Each column is in one or two blocks
+            # at a time.
             while len(self._cache) >= max(CACHED, 2 * self.columns):
                 del self._cache[next(iter(self._cache))]
             self._cache[number] = ids, words, special
@@ -103,18 +107,18 @@ class StreamText:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamDraw(Draw):
-    """A step that is not made yet: step `number` of the run's stream, and where the next one begins."""
+    """A step that is not made yet: step `number` of the run's stream, and the cursor of the next one."""
 
     parts: Sequence[Chosen] = ()
     number: int
 
 
 class StreamLoader(PretrainingLoader):
-    """An endless stream of steps in which sequence r goes on where sequence r - batch ended, by `Batch.records`.
+    """An endless stream of steps in which record r (`Batch.records`) continues record r - batch.
 
-    A cursor's `index`, the number of the step, is all that a run remembers. A process of a group has the columns of its
-    rank. Records leave out a step where an epoch begins, so that no sequence there has one before it. Nothing is
-    shuffled; of the settings `pool`, `duplicates` and those of how sequences are packed change nothing.
+    A cursor's `index`, the number of the step, is enough to resume. Each process has the columns of its rank. Record
+    numbers skip a step at the start of an epoch, so that the sequences there have no predecessor. Nothing is shuffled;
+    the settings `pool`, `duplicates` and those for packing have no effect.
     """
 
     def __init__(
@@ -126,13 +130,13 @@ class StreamLoader(PretrainingLoader):
         *,
         run_steps: int = 0,
     ) -> None:
-        """Divide the corpus and measure its streams. Raises UserError also where it is too short for a step of them."""
+        """Divide the corpus and measure its streams. Raises UserError also if it is too short for one step."""
         super().__init__(corpus, objectives, packer, settings, run_steps=run_steps)
         self.stream = self._stream(self.training, settings.batch)
 
     @cached_property
     def lookahead(self) -> int:
-        """How many tokens behind a sequence its labels are of."""
+        """Number of tokens beyond a sequence that its labels reach: the most of all objectives."""
         return max(objective.lookahead for objective in self.objectives.values())
 
     @cached_property
@@ -147,7 +151,7 @@ class StreamLoader(PretrainingLoader):
             yield StreamDraw(number=number, cursor=Cursor(index=number + 1, step=cursor.step + taken + 1))
 
     def make(self, draws: Sequence[StreamDraw]) -> list[Step]:  # type: ignore[override]
-        """Return this process's columns of some steps as micro-batches."""
+        """Return some steps: the micro-batches of this process's columns."""
         own = np.arange(self.share.rank, self.settings.batch, self.share.size)
         return [Step(batches=self._passes(self._at(draw, own)), cursor=draw.cursor) for draw in draws]
 
@@ -157,7 +161,7 @@ class StreamLoader(PretrainingLoader):
             yield from self._at(draw, np.arange(self.settings.batch))
 
     def held_out(self) -> list[Batch]:
-        """Return the batches kept out of training, in the order in which they continue each other."""
+        """Return this process's held-out batches, in the order in which they continue each other."""
         if not self.held:
             return []
         stream, found = self._held_stream, []
@@ -169,14 +173,15 @@ class StreamLoader(PretrainingLoader):
         return found
 
     def _at(self, draw: StreamDraw, columns: Places) -> Examples:
-        """Return the examples of some columns at a step of the run."""
+        """Return the corrupted examples of some columns at a step of the run, numbered by record."""
         epoch, step = divmod(draw.number, self.stream.steps(self.lookahead))
         key = self._key(Purpose.NOISE, epoch, step)
         found = self._taken(self.stream, draw, step, columns, key)
+        # One step's worth of record numbers per epoch is left out: nothing precedes the first step of an epoch.
         return replace(found, records=found.records + epoch * self.settings.batch)
 
     def _taken(self, stream: StreamText, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
-        """Return the examples of some columns at a step of a stream, with noise of a key and the labels."""
+        """Return the examples of some columns at a step of a stream, corrupted with the noise of `key` and labelled."""
         examples, noise = stream.take(step, columns, self.lookahead), Noise.at(key, columns)
         for number, objective in enumerate(self._objectives_at(draw).values()):
             examples = objective.corrupt_all(examples, self.packer, noise.stream(number))
@@ -202,7 +207,7 @@ class StreamLoader(PretrainingLoader):
 
 
 def cut(examples: Examples, count: int) -> Examples:
-    """Return examples of equal length without the last `count` tokens of each, which must have no labels."""
+    """Drop the last `count` tokens of examples of equal length. These tokens must not be labelled."""
     if not count:
         return examples
     length = int(examples.lengths[0]) - count
@@ -213,6 +218,7 @@ def cut(examples: Examples, count: int) -> Examples:
     targets = {
         name: target
         if target.index is None
+        # Each example before a label's own has lost `count` tokens.
         else replace(target, index=target.index - target.index // (length + count) * count)
         for name, target in examples.targets.items()
     }

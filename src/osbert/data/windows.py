@@ -1,4 +1,4 @@
-"""Windows: a text longer than a model reads is read in overlapping parts, each piece where it has most context."""
+"""Overlapping windows over a text that is too long for the model; each piece counts where it has most context."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class TextWindow(NamedTuple):
-    """The pieces from `start` to before `end` are read together; those from `first` to before `last` count here.
+    """Pieces [start, end) are the model's input; the results for pieces [first, last) are used.
 
-    Each piece of a text counts in exactly one window: the one in which the nearer edge is farthest away, the later of
-    two alike (Devlin et al.'s "maximum context").
+    Each piece counts in exactly one window: the one in which it is farthest from the nearer edge, the later one in a
+    tie (Devlin et al.'s "maximum context").
     """
 
     start: int
@@ -20,11 +20,11 @@ class TextWindow(NamedTuple):
 
 
 def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
-    """Return the windows over `count` pieces, of `room` pieces each but the last.
+    """Return the windows over `count` pieces: `room` pieces each, except for the last.
 
-    Neighbours have `overlap` pieces in common, at most half of a window (`step`).
+    Neighbouring windows share `overlap` pieces, at most half of a window (`step`).
 
-    Of the two pieces that both windows have, each counts in the window in which more pieces stand around it:
+    Of the two pieces that both windows contain, each counts in the window where it has more context:
 
     >>> for window in windows(10, room=6, overlap=2):
     ...     print(window)
@@ -32,12 +32,14 @@ def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
     TextWindow(start=4, end=10, first=5, last=10)
     """
     bounds = spread(count, room, step(room, overlap))
+    # Inside an overlap [start, end) the context is balanced at the middle: earlier pieces belong to the earlier
+    # window.
     borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]
     return [TextWindow(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
 
 
 def step(room: int, overlap: int) -> int:
-    """Return the distance between the starts of windows of `room` pieces that overlap by `overlap`, at most by half.
+    """Return the stride of windows of `room` pieces that overlap by `overlap` pieces, at most by half.
 
     >>> step(10, 2), step(10, 9)
     (8, 5)
@@ -46,10 +48,11 @@ def step(room: int, overlap: int) -> int:
 
 
 def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:
-    """Return windows [begin, end) over `count` pieces, one at least, as google-research/bert's run_squad.py lays them.
+    """Return windows [begin, end) over `count` pieces, at least one, as in google-research/bert's run_squad.py.
 
-    Each has `room` pieces, the last one what is left; they begin `step` apart, or `room` where that is less.
+    Each has `room` pieces, the last one the rest. The stride is `step`, at most `room`.
     """
     step = min(step, room)
+    # One window, and as many more as it takes to cover the rest (division rounded up).
     number = 1 + max(0, -(-(count - room) // step))
     return [(place * step, min(place * step + room, count)) for place in range(number)]

@@ -1,7 +1,7 @@
-"""Processes that make a loader's steps ahead of time: the same steps, in the same order, to the last bit.
+"""Processes that make a loader's steps ahead of time: the same steps in the same order, bit for bit.
 
-Each of W workers walks through the whole stream, which is the cheap part, and makes every W-th step: noise, labels and
-tensors. A worker is ahead by as much as its pipe holds; a larger step waits until it is needed.
+Each of W workers plans the whole stream, which is cheap, and makes every W-th step: noise, labels and tensors. A worker
+is ahead by as much as its pipe buffers; sending a larger step blocks until it is received.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 
 DEATHS = 3
-"""So many deaths of workers over one step end the run."""
+"""Number of workers' deaths at one step that ends the run."""
 
 
 class StepSource(Protocol):
-    """A loader whose work can be parted; it is pickled into each worker."""
+    """A loader whose work can be divided. It is pickled into each worker."""
 
     def draws(self, cursor: Cursor) -> Iterator[Any]:
-        """Yield the examples of each step from `cursor` on."""
+        """Yield the plan of each step from `cursor` on."""
         ...
 
     @property
     def together(self) -> int:
-        """How many steps are best made at a time."""
+        """The number of steps to make together."""
         ...
 
     def make(self, draws: Sequence[Any]) -> list[Step]:
-        """Return the steps of some draws."""
+        """Return the steps of some plans."""
         ...
 
 
 def made_by_workers(
     source: StepSource, cursor: Cursor, *, workers: int, notices: list[str]
 ) -> Generator[Step, None, None]:
-    """Yield the steps of `source` from `cursor` on, made by so many processes; close the generator to end them.
+    """Yield the steps of `source` from `cursor` on, made by `workers` processes. Close the generator to end them.
 
-    A worker that dies is reported in `notices`, and a new one does its work again. Raises UserError when several
-    die over the same step, and what a worker raised.
+    If a worker dies, `notices` gets a message and a new worker repeats its work. Raises UserError if several workers
+    die at the same step, and re-raises the exceptions of workers.
     """
     crew = [_Worker(source, cursor, turn=turn, workers=workers) for turn in range(workers)]
     deaths = 0
@@ -61,6 +61,8 @@ def made_by_workers(
                         code="out-of-memory",
                     )
                 crew[turn].end()
+                # `cursor` is that of the step that is missing, so the new worker begins with turn 0; the other
+                # workers' turns are counted from an older cursor but fall on the same steps.
                 crew[turn] = _Worker(source, cursor, turn=0, workers=workers)
             deaths, cursor = 0, step.cursor
             yield step
@@ -70,7 +72,7 @@ def made_by_workers(
 
 
 class _Worker:
-    """A process that makes the steps `turn`, `turn` + `workers` and so on, counted from a cursor."""
+    """A process that makes the steps `turn`, `turn` + `workers`, ..., counted from a cursor."""
 
     def __init__(self, source: StepSource, cursor: Cursor, *, turn: int, workers: int) -> None:
         # Not forked: this process has threads, and maybe a GPU. What is sent is pickled here and not by the queues of
@@ -81,10 +83,11 @@ class _Worker:
             target=_work, args=(theirs, source, cursor, turn, workers), name="osbert-loader", daemon=True
         )
         self.process.start()
+        # With this copy open, the end of the child would not be seen as EOF.
         theirs.close()
 
     def step(self) -> Step | None:
-        """Return its next step, None if it has died; raise what it raised."""
+        """Return its next step, None if it has died. Re-raises an exception of the process."""
         try:
             found = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -94,23 +97,24 @@ class _Worker:
         return found
 
     def death(self) -> str:
-        """Return in words how the process died."""
+        """Describe how the process died: its PID and exit status."""
         self.process.join(timeout=5)
         return f"(PID {self.process.pid}) died with status {self.process.exitcode}"
 
     def end(self) -> None:
-        """End the process."""
+        """Kill the process and wait for its end."""
         self.connection.close()
         self.process.kill()
         self.process.join()
 
 
 def _work(connection: Connection, source: StepSource, cursor: Cursor, turn: int, workers: int) -> None:
-    """Send the steps of one worker, or the error that ends them, until nobody listens any more."""
+    """Send the steps of one worker, or the exception that ends them, until the pipe is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the trainer decides when to stop
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError):
         try:
+            # Skipped steps are only planned, not made.
             draws = itertools.islice(source.draws(cursor), turn, None, workers)
             while some := list(itertools.islice(draws, source.together)):
                 for step in source.make(some):

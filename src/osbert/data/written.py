@@ -1,7 +1,7 @@
-"""Written texts: what a decoder reads and is to predict of a text that it writes from a source. No torch.
+"""Decoder inputs and labels for a text that an encoder-decoder generates from a source (teacher forcing). No torch.
 
-The text stands in its tokenizer's form, so that the piece that ends it is predicted too. The decoder reads a piece that
-starts it, and then the text without its last piece: at each token it is to predict the next piece.
+The text has its special pieces, so that the end piece is predicted too. The decoder's input is a starting piece and the
+text without its last piece; the label at each token is the next piece.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 def starting_piece(tokenizer: AnyTokenizer) -> int:
-    """Return the piece that a decoder reads first: as T5 the padding, or as BART the piece that ends a text.
+    """Return the first piece of a decoder's input: padding as in T5, or the end piece as in BART.
 
-    T5's texts have nothing before them (Raffel et al. 2020), and BART's begin with a piece of their own (Lewis et al.
-    2020), which the decoder is then to predict.
+    Texts have no piece before them in T5 (Raffel et al. 2020). In BART they begin with a special piece (Lewis et al.
+    2020), which the decoder learns to predict.
     """
     form = tokenizer.form
     return form.after[-1] if form.before and form.after else tokenizer.pad
 
 
 def started(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) -> Example:
-    """Return what a decoder reads before it writes from a source: the starting piece.
+    """Return the decoder's input before the first generated piece: the starting piece, with its source.
 
-    `whole`: and what stands before a text, for a decoder of texts in their tokenizer's form.
+    `whole`: also the special pieces before a text, for decoders that were trained to generate these.
     """
     ids = np.array([starting_piece(tokenizer), *(tokenizer.form.before if whole else ())])
     special = np.ones(len(ids), np.bool_)
@@ -44,17 +44,19 @@ def started(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) ->
 
 
 def written(source: Example, text: Example, tokenizer: AnyTokenizer, *, name: str) -> Example:
-    """Return the example of a decoder that writes `text` from `source`, both as a Packer lays them out.
+    """Return the example of a decoder that generates `text` from `source`; both come from a Packer.
 
-    Its tokens are what the decoder reads, and its target `name` has the piece to predict at each of them. The record is
-    that of `text`, and `truncated` what did not fit of both.
+    Its tokens are the decoder's input, and its target `name` has the next piece as the label of each. The record is
+    that of `text`; `truncated` is the sum of both.
     """
     return all_written(Examples.of([source]), Examples.of([text]), starting_piece(tokenizer), name=name)[0]
 
 
 def all_written(sources: Examples, texts: Examples, start: int, *, name: str) -> Examples:
-    """Return the examples of decoders that write each of `texts` from the source at its place; see `written`."""
+    """Return the examples that generate each of `texts` from the source with the same index; see `written`."""
     ids, special = np.empty_like(texts.ids), np.empty_like(texts.special)
+    # Shift all texts at once by one token; the first token of each then gets the starting piece instead of the end of
+    # the text before it.
     ids[1:], special[1:] = texts.ids[:-1], texts.special[:-1]
     ids[texts.starts], special[texts.starts] = start, True
     words = np.concatenate([[False], texts.words[:-1]])

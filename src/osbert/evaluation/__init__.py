@@ -1,1 +1,1 @@
-"""Predictions -> numbers: scores of a run on a data set."""
+"""Predictions -> numbers: scores of a run on a data set, with intervals and comparisons."""

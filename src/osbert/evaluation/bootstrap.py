@@ -1,4 +1,4 @@
-"""The bootstrap: how far a score would move on other rows of the same kind (Efron and Tibshirani 1993, chapter 13)."""
+"""The bootstrap: the variation of a score over other rows of the same kind (Efron and Tibshirani 1993, chapter 13)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ BLOCK = 2**20
 """Most row indices that are sampled at a time."""
 
 Statistic = Callable[[NDArray[np.intp]], Sequence[float]]
-"""Some figures of a sample, which is given by the numbers of its rows (n,)."""
+"""A function from the row indices of a sample (n,) to its figures (K,)."""
 
 
 def samples(rows: int, *, count: int = RESAMPLES, drawn: int = 0, seed: int = 0) -> Iterator[NDArray[np.intp]]:
     """Yield blocks (b, m) of `count` samples of row indices with replacement; m is `drawn`, by default all rows."""
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn = drawn or rows
+    # Blocks bound the memory of the indices.
     size = max(1, BLOCK // drawn)
     for first in range(0, count, size):
         yield rng.integers(rows, size=(min(size, count - first), drawn))
@@ -39,11 +40,12 @@ def bootstrap(
 
 def bootstrap_means(values: NDArray[np.float64], *, seed: int = 0) -> NDArray[np.float64]:
     """Return the means (R, ...) of values (n, ...) over samples of their rows."""
+    # values[block] has the shape (b, m, ...).
     return np.concatenate([values[block].mean(axis=1) for block in samples(len(values), seed=seed)])
 
 
 def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile interval of a figure's values on samples (R,), of which NaN do not count; NaN for none.
+    """Return the percentile interval of a figure's values on samples (R,), without NaN; NaN if there are none.
 
     >>> [round(one) for one in percentiles(np.arange(1001.0))]
     [25, 975]
@@ -56,7 +58,7 @@ def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return the 95% interval of the mean of rows' scores (n,), of which NaN do not count; NaN for fewer than two.
+    """Return the 95% interval of the mean of rows' scores (n,), without NaN; NaN for fewer than two rows.
 
     >>> bootstrap_interval([0.0, 1.0] * 50)
     (0.4, 0.6)
@@ -69,7 +71,7 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 def ratio_interval(
     totals: NDArray[np.float64], counts: NDArray[np.floating] | NDArray[np.integer], *, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the 95% interval of sum(totals) / sum(counts), two columns (n,) of which the rows are drawn together.
+    """Return the 95% interval of sum(totals) / sum(counts), two columns (n,) whose rows are sampled together.
 
     For a mean over parts of unequal size that are not independent, such as the words of texts: a row is a text.
 
@@ -81,9 +83,9 @@ def ratio_interval(
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:
-    """Return the 95% interval of a rate of which `hits` of `count` were seen (Wilson 1927); NaN for a count of 0.
+    """Return the 95% interval of a rate from `hits` out of `count` (Wilson 1927); NaN for a count of 0.
 
-    Unlike the bootstrap's it is not of width 0 where all or none are hits.
+    Unlike a bootstrap interval it has a width above 0 even if all or none are hits.
 
     >>> [round(one, 3) for one in wilson_interval(10, 10)]
     [0.722, 1.0]

@@ -1,4 +1,4 @@
-"""Many runs as a few honest numbers: median, mean, deviation and the interval of the mean, for every metric."""
+"""Summarises many runs: median, mean, deviation and the interval of the mean, for every metric."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
-"""How sure the interval of a mean is."""
+"""Confidence level of the interval of a mean."""
 FEWEST = 3
 """Fewest runs for which a confidence interval is reported. With two it is twelve times as wide as their difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What several runs say of one metric.
+    """Statistics of one metric over several runs.
 
-    `deviation`: the standard deviation over runs (n - 1), NaN for a single one. `interval`: where the mean of very many
-    such runs lies, at 95%, by Student's t, which takes the runs for draws of a normal; NaN for fewer than three.
+    `deviation`: the standard deviation over runs (n - 1), NaN for a single one. `interval`: the
+    95% confidence interval of the mean by Student's t, which assumes normally distributed runs; NaN for fewer than 3.
     """
 
     count: int
@@ -31,12 +31,12 @@ class Summary:
 
     @property
     def sign(self) -> int:
-        """Return 1 or -1 where the whole interval is above or below 0; 0 where it is not, and without an interval."""
+        """Return 1 or -1 if the whole interval is above or below 0; 0 if it includes 0 or there is none."""
         low, high = self.interval
         return int(low > 0) - int(high < 0)
 
     def describe(self) -> str:
-        """Return it in words, for one line."""
+        """Describe the summary in one line."""
         if self.count == 1:
             return f"{self.mean:.4f} (one run: no deviation)"
         told = f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f}"
@@ -48,7 +48,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Return the summary of one metric's values, one a run. Raises ValueError without any."""
+    """Summarise a metric's values, one per run. Raises ValueError if there are none."""
     if not values:
         raise ValueError("no run, no summary")
     mean = statistics.fmean(values)
@@ -65,7 +65,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
-    """Return the summary of every metric that all of some runs have, in the first one's order."""
+    """Summarise every metric that all runs have, in the order of the first run."""
     runs = list(scores)
     names = [name for name in runs[0] if all(name in run for run in runs)]
     return {name: summarise([run[name] for run in runs]) for name in names}
@@ -81,5 +81,5 @@ def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
 
 
 def sortable(score: float) -> float:
-    """Return a score that is higher the better, the lowest of all where it is not a number."""
+    """Return the score for sorting by "higher is better"; NaN becomes minus infinity."""
     return -math.inf if math.isnan(score) else score

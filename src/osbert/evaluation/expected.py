@@ -1,9 +1,9 @@
-"""What held-out loss to expect of a size, a time and a text: a rough guide, fitted to a few short runs.
+"""The held-out loss to expect of a model size, tokens of training and a corpus: a rough fit to a few short runs.
 
 As a fraction of the unigram entropy (the loss of guessing without context, known from the corpus alone),
-the masked-LM loss is taken to be FLOOR + ((SIZE / weights)^STEEP + TEXT / tokens)^POWER: the form of Kaplan et al. 2020
-(Scaling Laws for Neural Language Models, equation 1.5) on a floor. A small model learns as fast as a large one at
-first, and then stays behind. Repeated text counts for less and less, as Muennighoff et al. 2023 measured
+the masked-LM loss is modelled as FLOOR + ((SIZE / weights)^STEEP + TEXT / tokens)^POWER: the form of Kaplan et al. 2020
+(Scaling Laws for Neural Language Models, equation 1.5) plus a floor. A small model learns as fast as a large one at
+first and then falls behind. Repeated text is worth less and less, as Muennighoff et al. 2023 measured
 (Scaling Data-Constrained Language Models, the effective data D') on left-to-right models.
 """
 
@@ -33,15 +33,14 @@ UNCERTAIN, FAR = 0.03, 0.02
 WORTH = 15.4
 """Epochs after the first in which repeating a text is worth 63% of new text (R* of Muennighoff et al.)."""
 AS_NEW, USELESS = 4, 40
-"""Epochs up to which repeated text is nearly as good as new, and from which on more of it teaches next to nothing."""
+"""Epochs up to which repeated text is nearly as good as new text, and after which it hardly helps any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossRange:
-    """A range of losses in nats, within what can be.
+    """A range of losses in nats, clipped to possible values.
 
-    `middle`: that of the range before it was cut off at guessing and at the floor, so that it always tells better from
-    worse.
+    `middle`: the centre of the range before clipping to the floor and to guessing, so that it can always be compared.
     """
 
     low: float
@@ -50,9 +49,9 @@ class LossRange:
 
 
 def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> LossRange:
-    """Return the held-out masked-LM loss to expect of `weights` in blocks after training on `tokens`.
+    """Return the expected held-out masked-LM loss for `weights` in the blocks' matrices after training on `tokens`.
 
-    `corpus_tokens`: the distinct ones among them; `unigram_entropy` in nats.
+    `corpus_tokens`: tokens of the corpus, without repetition; `unigram_entropy` in nats.
     """
     if tokens <= 0:
         return LossRange(low=unigram_entropy, high=unigram_entropy, middle=unigram_entropy)
@@ -65,10 +64,11 @@ def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigra
 
 
 def worth_as_new(tokens: float, corpus_tokens: float) -> float:
-    """Return how many new tokens would teach as much as `tokens` from a corpus of `corpus_tokens`."""
+    """Return the number of new tokens that are worth as much as `tokens` from a corpus of `corpus_tokens`."""
     if tokens <= corpus_tokens:
         return tokens
     repeats = tokens / corpus_tokens - 1
+    # Muennighoff et al. 2023: the value of repetitions decays exponentially.
     return corpus_tokens * (1 + WORTH * (1 - math.exp(-repeats / WORTH)))
 
 

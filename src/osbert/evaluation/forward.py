@@ -1,4 +1,4 @@
-"""Examples -> a head's outputs, in batches of equal token counts and in the order given."""
+"""Examples -> a head's outputs in the same order, computed in batches of similar token counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from osbert.data.example import Example
 from osbert.models.contract import Learner
 
 TOKENS = 4096
-"""Most tokens in a batch: enough to fill two cores, little enough for their caches."""
+"""Most tokens in a batch: enough to occupy two cores, few enough for their caches."""
 
 
 def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Batch]:
-    """Yield the examples without targets in batches of at most `tokens` tokens; `records` are places in `examples`."""
+    """Yield the examples without targets in batches of at most `tokens` tokens; `records` are indices of `examples`."""
     numbered = [replace(example, record=place, targets={}) for place, example in enumerate(examples)]
     yield from micro_batches(numbered, tokens)
 
@@ -28,9 +28,9 @@ def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Ba
 def outputs(
     learner: Learner, name: str, examples: Sequence[Example], *, tokens: int = TOKENS, per_token: bool = False
 ) -> list[NDArray[np.float32]]:
-    """Return what the head `name` gives for each example, in the order given, without dropout.
+    """Return the outputs of the head `name` for each example, in order, without dropout.
 
-    Each is (K,), or (n, K) for the n tokens of an example if `per_token`. The learner is left in the mode it was in.
+    Each is (K,), or (n, K) for the n tokens of an example if `per_token`. The learner's mode is restored.
     """
     head = learner.heads[name]
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
@@ -39,6 +39,7 @@ def outputs(
             there = batch.to(device)
             values = head.outputs(learner.states(there), there).float().cpu()
             rows = values.split(list(batch.lengths)) if per_token else values.unbind()
+            # Batches are sorted by length; `records` restores the order.
             for place, row in zip(batch.records.tolist(), rows, strict=True):
                 found[place] = row.numpy()
     return found
@@ -46,7 +47,7 @@ def outputs(
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Go without dropout and gradients inside the block; gives the model's device, and its mode back afterwards."""
+    """Disable dropout and gradients inside the block; yield the model's device. The mode is restored afterwards."""
     training = model.training
     model.eval()
     try:

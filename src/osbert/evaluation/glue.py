@@ -1,6 +1,6 @@
-"""GLUE as it is published and judged: its sets, their official scores, the average, the files of a submission.
+"""GLUE: its sets, their official scores, the average, and the files of a submission.
 
-Wang et al. 2019, "GLUE"; which score stands for a set, and what the average is of, as in Table 1 of the BERT paper.
+Wang et al. 2019, "GLUE"; the score of each set and the average are those of Table 1 of the BERT paper.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from osbert.tasks import Prediction
 
 @dataclass(frozen=True, kw_only=True)
 class GlueSet:
-    """A set: its `task`, the `name` of its folder in the official layout, and its `scores` in the task's metrics.
+    """A set: its `task`, the `name` of its folder in the official layout, and its `scores` by column and metric.
 
-    The first score is the paper's, by its column; further ones are the official second scores.
+    The first score is the paper's column; others are the official second scores.
     """
 
     task: str
@@ -26,7 +26,7 @@ class GlueSet:
     scores: Mapping[str, str]
 
     def folder(self, data: Path) -> Path | None:
-        """Return the set's folder in `data`, by its official name or by the task's; None when there is none."""
+        """Return the set's folder in `data`, named as the set or the task; None if there is none."""
         wanted = {self.name.lower(), self.task}
         return next((path for path in sorted(data.iterdir()) if path.is_dir() and path.name.lower() in wanted), None)
 
@@ -45,19 +45,19 @@ SETS = (
 """The nine sets, in the order of the paper's columns; WNLI, which the paper leaves out, is last."""
 
 COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
-"""What the paper's average is the mean of: nine columns that count alike, MNLI twice and WNLI not at all."""
+"""The columns of the paper's average, equally weighted; MNLI counts twice and WNLI is left out."""
 
 
 def average(scores: Mapping[str, float], columns: Sequence[str] = COLUMNS) -> float:
-    """Return the mean of the scores in some columns; raises KeyError when one is not there."""
+    """Return the mean of the scores in some columns. Raises KeyError if one is missing."""
     return statistics.fmean(scores[column] for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionFile:
-    """A file of a submission: predictions of the run of `task` for a split, whose rows the task `rows` reads.
+    """A file of a submission: predictions of `task` for a split; `rows`: the task that reads the rows, if another.
 
-    `spelling`: the server takes labels by their names, as numbers from 0, or as scores from 0 to 5.
+    `spelling`: whether the server expects names of labels, numbers from 0, or scores from 0 to 5.
     """
 
     file: str
@@ -67,7 +67,7 @@ class SubmissionFile:
     spelling: Literal["name", "number", "score"] = "name"
 
     def spelt(self, prediction: Prediction, labels: Sequence[str]) -> str:
-        """Return a prediction as the server wants it; `labels` are the task's, in the order of their numbers."""
+        """Return a prediction as the server expects it; `labels` are the task's, in the order of their numbers."""
         if self.spelling == "score":
             return f"{min(max(prediction.value, 0.0), 5.0):.3f}"
         return str(labels.index(prediction.value)) if self.spelling == "number" else str(prediction.value)
@@ -86,4 +86,4 @@ SUBMISSION = (
     SubmissionFile(file="WNLI.tsv", task="wnli", spelling="number"),
     SubmissionFile(file="AX.tsv", task="mnli", rows="ax"),
 )
-"""The files that the evaluation server takes, each with the header index, prediction."""
+"""The files that the evaluation server expects, with the header index, prediction."""

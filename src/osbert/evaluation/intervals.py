@@ -14,17 +14,17 @@ from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles, wilson_in
 from osbert.tasks import Prediction, Record, Task
 
 WORK = 100_000
-"""Most rows that are scored for an interval: of more than WORK / LEAST rows each draw has only so many."""
+"""Most rows that are scored for an interval: each sample has at most WORK / LEAST rows."""
 FEW = 100
 """The number of rows below which a score is reported with a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreInterval:
-    """The score of a model on some rows by one metric, and its 95% interval over draws of such rows.
+    """The score of a model on some rows by one metric, and its 95% interval over samples of rows.
 
-    `method`: the bootstrap, or Wilson's interval of a rate where all rows are right, or none is: draws of them are all
-    alike, and would give an interval without width.
+    `method`: the bootstrap; or Wilson's interval if all rows are right or all are wrong, because samples of them are
+    all alike and the interval would have no width.
     """
 
     metric: str
@@ -36,11 +36,11 @@ class ScoreInterval:
 
     @property
     def few(self) -> bool:
-        """Return whether the rows are too few for a score to say much."""
+        """Return whether the rows are too few for a reliable score."""
         return self.rows < FEW
 
     def describe(self) -> str:
-        """Return it in words, for one line."""
+        """Describe the interval in one line."""
         said = (
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} ({self.method} over "
             f"{self.rows:,} rows)"
@@ -51,13 +51,13 @@ class ScoreInterval:
 def score_intervals(
     task: Task, predictions: Sequence[Prediction], records: Sequence[Record]
 ) -> dict[str, ScoreInterval]:
-    """Return the intervals of a task's metrics by name, but of single classes: what other such rows might have given.
+    """Return the intervals of a task's metrics by name, without those of single classes.
 
-    The rows are resampled with replacement; the bounds are percentiles of the scores. Where only m of n rows are
-    drawn at a time, their distances from the score on all rows are multiplied by the root of m / n (the m out of n
-    bootstrap, Bickel et al. 1997). Draws that a metric is not defined for are left out, and metrics that are defined
-    for none; there are no intervals where the rows do not stand for themselves (`Task.by_rows`). A score that is the
-    same on every draw has none, unless it is the rate of rows that are right (`Task.row_score`): then it has Wilson's.
+    The rows are resampled with replacement; the bounds are percentiles of the scores. If a sample has only
+    m of n rows, the distances of the bounds from the score are multiplied by sqrt(m / n) (the m out of n bootstrap,
+    Bickel et al. 1997). Samples on which a metric is undefined are left out. There are no intervals if rows cannot be
+    scored independently (`Task.by_rows`). A score that is equal on all samples has no interval, except for the rate of
+    correct rows (`Task.row_score`), which has Wilson's.
     """
     if not task.by_rows:
         return {}

@@ -1,6 +1,6 @@
-"""Two models on the same rows: McNemar's test for right and wrong, the paired bootstrap for any score, Holm's for many.
+"""Two models on the same rows: McNemar's test of accuracy, the paired bootstrap for any score, Holm's correction.
 
-A test on pairs asks only where the two differ; how hard the rows are for both does not blur it.
+A paired test uses only the differences; rows that are easy or hard for both models add no variance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from osbert.evaluation.bootstrap import percentiles
 
 @dataclass(frozen=True, kw_only=True)
 class McNemar:
-    """McNemar's exact test (1947): how many rows only one of two models has right; `p_value`, two-sided."""
+    """McNemar's exact test (1947): the rows that only one of two models has right, and the two-sided `p_value`."""
 
     only_first: int
     only_second: int
@@ -33,10 +33,9 @@ class ScoreDifference:
 
 
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
-    """Return the exact test of whether two models are right equally often; what each has right, (n,).
+    """Test whether two models are right equally often; `first` and `second` (n,): whether each is right.
 
-    Of the rows that only one has right, each is as likely to be either's if the models are equally good: a binomial
-    with probability 1/2.
+    If the models are equally good, the rows that only one has right are split binomially with probability 1/2.
 
     >>> mcnemar([True] * 6 + [False], [False] * 5 + [True] * 2)
     McNemar(only_first=5, only_second=1, p_value=0.21875)
@@ -54,20 +53,21 @@ def score_difference(
 ) -> ScoreDifference:
     """Return the difference of two models' scores, from their scores on the same R samples of rows, (R,) each.
 
-    The p-value is twice the smaller fraction of samples on one side of 0, ties counted to both (Koehn 2004). Samples on
-    which a score is NaN do not count; without any the p-value is 1.
+    The p-value is twice the smaller fraction of samples on one side of 0; ties count on both (Koehn 2004). Samples with
+    a NaN score are ignored; if there are no others, the p-value is 1.
     """
     differences = (first - second)[~np.isnan(first - second)]
     rare = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return ScoreDifference(
         difference=scores[0] - scores[1],
         interval=percentiles(differences),
+        # +1: the observed data count as one more sample, so that the p-value is never 0.
         p_value=min(1.0, 2 * (rare + 1) / (len(differences) + 1)),
     )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of several tests as Holm (1979) corrects them, so that any false finding is rare.
+    """Correct the p-values of several tests by Holm (1979), which controls the probability of any false positive.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -75,6 +75,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = [0.0] * len(p_values)
     highest = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        # The maximum keeps corrected p-values in the order of the original ones.
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = highest
     return corrected

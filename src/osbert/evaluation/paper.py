@@ -1,4 +1,4 @@
-"""Published figures of the BERT paper (Devlin et al. 2019), to compare with. Fractions are in per cent."""
+"""Published figures of the BERT paper (Devlin et al. 2019), for comparison. Fractions are in per cent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class PublishedTable:
     title: str
     figures: Mapping[str, Mapping[str, float]]
     statements: tuple[str, ...] = ()
-    """What the paper says of it in words; of a figure, which has no numbers, that is all."""
+    """Statements of the paper about it; a figure without numbers has nothing else."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns of all rows, in the paper's order; not every row fills each of them."""
+        """Return the columns of all rows in the paper's order; rows may lack some of them."""
         return tuple(dict.fromkeys(column for figures in self.figures.values() for column in figures))
 
 
@@ -149,7 +149,7 @@ TABLES: Mapping[str, PublishedTable] = {
     "table7": TABLE_7,
     "table8": TABLE_8,
 }
-"""The tables by the names that osbert has for them."""
+"""The tables by osbert's names for them."""
 
 FIGURE_5 = PublishedTable(
     title="Figure 5: MNLI accuracy on the development set after fine-tuning from k steps of pretraining (section C.1)",
@@ -163,4 +163,4 @@ FIGURE_5 = PublishedTable(
 )
 
 FIGURES: Mapping[str, PublishedTable] = {"figure5": FIGURE_5}
-"""The figures by the names that osbert has for them."""
+"""The figures by osbert's names for them."""

@@ -16,9 +16,9 @@ from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
 TOGETHER = 2**18
-"""About the most tokens that are encoded at a time: enough to find many sequences of nearly equal lengths."""
+"""Approximate number of tokens that are encoded together: enough to find many sequences of similar lengths."""
 Encoded = tuple[Record, Sequence[Example]]
-"""A record, and the sequences that it is read as."""
+"""A record and its sequences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Score:
 
 
 def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
-    """Yield records with the sequences that they are read as, without labels."""
+    """Yield records with their sequences, encoded without labels."""
     return ((record, task.encode(replace(record, label=None), packer)) for record in records)
 
 
@@ -40,7 +40,7 @@ def decoded(
     outputs: Callable[[Sequence[Example]], Sequence[Any]],
     decode: Callable[..., Prediction],
 ) -> list[Prediction]:
-    """Return a prediction for each record; `outputs` of sequences are given by whatever computes the model."""
+    """Return a prediction for each record; the callable `outputs` computes the model on sequences."""
     predictions = []
     for chunk in _chunks(records):
         rows = iter(outputs([example for _, group in chunk for example in group]))
@@ -52,7 +52,7 @@ def decoded(
 
 
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
-    """Raise one UserError that names every record which is too long, if the task's settings forbid to cut it."""
+    """Raise a UserError that lists the records that are too long, if the task does not allow truncation."""
     problems = Problems(heading="These texts are too long (--long error)")
     task.refuse_long(records, packer, problems)
     problems.stop_if_any()
@@ -61,7 +61,7 @@ def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
 def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
-    """Return a prediction for each record; labels are not needed and not looked at."""
+    """Return a prediction for each record. Labels are ignored."""
     head = learner.heads[task.name]
     computed: Callable[[Sequence[Example]], Sequence[Any]]
     if task.form == "text":
@@ -72,7 +72,7 @@ def predict(
 
 
 def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Yield records with their sequences, as many at a time as fit into memory whatever their number."""
+    """Yield chunks of records with their sequences, of about TOGETHER tokens, so that memory is bounded."""
     chunk: list[Encoded] = []
     size = 0
     for record, group in records:
@@ -86,10 +86,10 @@ def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
 
 
 def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:
-    """Return predictions and metrics for development records, which were checked to fit (`refuse_long`).
+    """Return predictions and metrics for development records, already checked with `refuse_long`.
 
-    The predictions are those of the task tuned on these records (`Task.at_best`). Raises UserError when a record has no
-    label to compare with.
+    The predictions are those of the task tuned on these records (`Task.at_best`). Raises UserError if a record has no
+    label.
     """
     require_labels(records)
     predictions = task.at_best(predict(learner, task, records, packer), records)
@@ -97,10 +97,10 @@ def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packe
 
 
 def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-    """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
+    """Return the answer of all records if it is the same although labels differ, else "".
 
-    It is in the words of `Prediction.answer`. Fine-tuning on small sets ends so now and then. A task that answers by a
-    rule does so on purpose.
+    The text is that of `Prediction.answer`. Fine-tuning on small sets sometimes collapses in this way. Tasks that
+    answer by a rule do so on purpose and yield "".
     """
     answers = {repr(prediction.value) for prediction in predictions}
     if not task.weighed or len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
@@ -109,13 +109,13 @@ def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[R
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return the F1 of each class of a task, to be shown; "-" for one that neither labels nor predictions have."""
+    """Format the F1 of each class of a task; "-" for a class that neither labels nor predictions have."""
     found = {name: metrics.get(f"f1/{name}") for name in task.classes}
     return {name: "-" if score is None else f"{score:.4f}" for name, score in found.items()}
 
 
 def require_labels(records: Sequence[Record]) -> None:
-    """Raise one UserError that names every record without a label to compare with."""
+    """Raise a UserError that lists the records without a label."""
     problems = Problems(heading="These records cannot be scored")
     note_unlabelled(records, problems)
     problems.stop_if_any()

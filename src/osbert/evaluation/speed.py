@@ -1,4 +1,4 @@
-"""The arithmetic of a training step, exactly, and the peak of a processor: model FLOP utilisation."""
+"""Model FLOP utilisation: the exact FLOPs of a training step, and the peak FLOP/s of a processor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMULA = (
     "weights. Not counted: look-ups, norms, softmax, activations, dropout, the optimiser, and what a kernel computes a "
     "second time."
 )
-"""What `training_flops` counts, for people."""
+"""The formula of `training_flops`, as a text for users."""
 
 PEAKS = {
     "B200": 2250e12,
@@ -43,32 +43,32 @@ PEAKS = {
     "RTX 4090": 165.2e12,
     "RTX 3090": 71e12,
 }
-"""FLOP/s of bf16 products with sums in float32, without sparsity, by what a device's name holds (NVIDIA's data
+"""FLOP/s of bf16 products with sums in float32, without sparsity, by a part of the device's name (NVIDIA's data
 sheets)."""
 
 SIDE = {"cpu": 1536, "cuda": 8192}
-"""Rows of the matrices whose product measures a peak, by kind of device."""
+"""Rows of the square matrices whose product measures the peak, by type of device."""
 MEASURING = 0.5
-"""Seconds for which a peak is measured."""
+"""Seconds of measuring a peak."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The most a processor does: FLOP/s, and where the figure is from."""
+    """The peak FLOP/s of a processor, and the source of the figure."""
 
     flops: float
     source: str
 
 
 def training_flops(learner: Learner, size: StepSize) -> int:
-    """Return the FLOPs of training `learner` on a step of some size, as FORMULA says; its weights may be on "meta"."""
+    """Return the FLOPs of training `learner` on a step of some size, by FORMULA; its weights may be on "meta"."""
     heads = ((head, size.labels.get(name, 0)) for name, head in learner.heads.items())
     own = 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
     return own + sum(training_flops(one, size.companions[name]) for name, one in learner.companions.items())
 
 
 def peak(processor: Processor) -> Peak:
-    """Return what a processor can do: from the data sheet for bf16 on a known GPU, else measured in half a second."""
+    """Return the peak of a processor: from the data sheet for bf16 on a known GPU, else measured in half a second."""
     if processor.device.type == "cuda" and processor.precision == "bf16":
         name = torch.cuda.get_device_name(processor.device)
         known = published_peak(name)
@@ -78,14 +78,14 @@ def peak(processor: Processor) -> Peak:
 
 
 def published_peak(name: str) -> float | None:
-    """Return the bf16 FLOP/s of a GPU by its name, by the longest entry of PEAKS that the name holds; None for none."""
+    """Return the bf16 FLOP/s of the longest entry of PEAKS that a GPU's name contains; None if there is none."""
     words = f" {name.replace('-', ' ')} "  # an A4000 is no A40
     found = [part for part in PEAKS if f" {part} " in words]
     return PEAKS[max(found, key=len)] if found else None
 
 
 def measured_peak(processor: Processor) -> Peak:
-    """Return the fastest of some products of two large square matrices, in the processor's precision."""
+    """Measure the fastest of some products of two large square matrices, in the processor's precision."""
     side = SIDE.get(processor.device.type, min(SIDE.values()))
     kind = torch.bfloat16 if processor.precision == "bf16" else torch.float32
     left, right = (torch.ones(side, side, dtype=kind, device=processor.device) for _ in range(2))
@@ -94,6 +94,7 @@ def measured_peak(processor: Processor) -> Peak:
     while time.perf_counter() - started < MEASURING:
         best = min(best, _product_seconds(left, right))
     threads = f", {torch.get_num_threads()} threads" if processor.device.type == "cpu" else ""
+    # A product of two n x n matrices takes n^3 multiplications and n^3 additions.
     return Peak(flops=2 * side**3 / best, source=f"measured: {processor} matrices of {side:,} x {side:,}{threads}")
 
 

@@ -1,4 +1,4 @@
-"""How good vectors of words are without a task: their likeness beside people's, and analogies."""
+"""Intrinsic evaluation of word vectors: correlation with human judgements of similarity, and analogies."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 
 QUESTIONS = 512
-"""Analogies that are answered at a time."""
+"""Number of analogies that are answered together."""
 MOST = 30_000
-"""Words among which analogies are answered, the first of the vocabulary, as word2vec's tool does."""
+"""Number of candidate words for analogies, the first ones of the vocabulary, as in word2vec's tool."""
 
 Pair = tuple[str, str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordScore:
-    """A score and how many of the `given` items have vectors for all of their words."""
+    """A score, and the number of the `given` items whose words all have vectors (`used`)."""
 
     score: float
     used: int
     given: int
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Format the score and the counts."""
         return f"{self.score:.3f} ({self.used:,} of {self.given:,})"
 
 
 @dataclass(frozen=True)
 class WordTable:
-    """Words and their vectors (V, D), which are brought to length 1; a vector of 0 is as good as none.
+    """Words and their vectors (V, D), normalised to length 1; a vector of zeros counts as missing.
 
     >>> table = WordTable(["a", "b", "c"], np.array([[2.0, 0], [0.6, 0.8], [0, 1]]))
     >>> str(table.similarity([("a", "b", 9), ("a", "c", 1), ("b", "c", 10), ("a", "x", 5)]))
@@ -46,17 +46,17 @@ class WordTable:
     vectors: NDArray[np.floating]
 
     def __post_init__(self) -> None:
-        """Bring the vectors to length 1."""
+        """Normalise the vectors to length 1."""
         lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
         object.__setattr__(self, "vectors", self.vectors / np.where(lengths > 0, lengths, 1))
 
     def places(self) -> Mapping[str, int]:
-        """Return the place of each word that has a vector."""
+        """Return the index of each word that has a vector."""
         there = np.abs(self.vectors).max(axis=1) > 0
         return {word: place for place, word in enumerate(self.words) if there[place]}
 
     def similarity(self, pairs: Iterable[Pair]) -> WordScore:
-        """Return Spearman's correlation of cosines with the scores that people gave to pairs of words."""
+        """Return Spearman's correlation of cosines with human scores of pairs of words."""
         from scipy.stats import spearmanr
 
         places, pairs = self.places(), [*pairs]
@@ -68,9 +68,9 @@ class WordTable:
         return WordScore(score=float(spearmanr(cosines, scores).statistic), used=len(known), given=len(pairs))
 
     def analogies(self, questions: Iterable[Sequence[str]]) -> WordScore:
-        """Return the share of questions (a, b, c, d) in which d is nearest to b - a + c, a, b and c left out.
+        """Return the fraction of questions (a, b, c, d) in which d is nearest to b - a + c, excluding a, b and c.
 
-        This is 3CosAdd (Mikolov et al. 2013c, section 4). A question with a word that has no vector is left out.
+        This is 3CosAdd (Mikolov et al. 2013c, section 4). Questions with a word that has no vector are ignored.
         """
         places, questions = self.places(), [*questions]
         known = [[places[word] for word in words] for words in questions if all(word in places for word in words)]
@@ -79,6 +79,7 @@ class WordTable:
             a, b, c, d = np.array(known[start : start + QUESTIONS]).T
             cosines = (self.vectors[b] - self.vectors[a] + self.vectors[c]) @ self.vectors[:MOST].T
             for given in (a, b, c):
+                # Question words beyond the candidates have no column to exclude.
                 rows = np.flatnonzero(given < cosines.shape[1])
                 cosines[rows, given[rows]] = -np.inf
             right += int((cosines.argmax(1) == d).sum())
@@ -86,9 +87,9 @@ class WordTable:
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Return the pairs of a file such as WordSim-353's (commas) or SimLex-999's (tabs, the score in its column).
+    """Read the pairs of a file such as WordSim-353's (commas) or SimLex-999's (tabs, the score in its column).
 
-    Words are in lower case. Raises UserError with the line that has no score.
+    Words become lower case. Raises UserError with the line that lacks two words or a score.
     """
     with path.open(encoding="utf-8", newline="") as file:
         rows = [*csv.reader(file, delimiter="," if path.suffix == ".csv" else "\t")]
@@ -105,9 +106,9 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def read_questions(path: Path) -> dict[str, list[list[str]]]:
-    """Return the analogies of a file by section: lines of four words, after a line with a colon and the section.
+    """Read the analogies of a file by section: lines of four words, after a line with a colon and the section.
 
-    Words are in lower case. Raises UserError with the line that has not four words.
+    Words become lower case. Raises UserError with the line that has not four words.
     """
     sections: dict[str, list[list[str]]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Prompts -> what a model writes after them: several side by side, and one while it is written."""
+"""Prompts -> generated texts: several together, or one as a stream."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.memory import device_memory
 
 ROWS = 64
-"""Most rows, beams counted, that are written side by side."""
+"""Most rows, beams included, that are generated together."""
 CACHE = 2**29
-"""Most bytes of keys and values of such rows, unless one prompt alone has more."""
+"""Most bytes of their keys and values, unless one prompt alone needs more."""
 PARTIAL = "\ufffd"
-"""What stands for the bytes of a character that is not whole."""
+"""The replacement character that decoding yields for an incomplete UTF-8 sequence."""
 
 
 def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
-    """Return what a model writes after each prompt for a task of the form text, in the order given."""
+    """Generate a text after each prompt for a task of the form text, in order."""
     head = learner.heads[task.name]
     assert isinstance(head, MaskedLanguageHead)
     writer = PromptWriter.of(learner, learner.backbone.decoder(head), head, tokenizer, task.writing)
@@ -40,7 +40,7 @@ def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptWriter:
-    """A model that writes after prompts, which are sequences without an end; `pieces`: how many it has scores for."""
+    """Generates texts after prompts, sequences without an end; `pieces`: number of pieces that the head scores."""
 
     learner: Learner
     decoder: CachedDecoder
@@ -57,9 +57,9 @@ class PromptWriter:
         tokenizer: AnyTokenizer,
         options: GenerationOptions,
     ) -> PromptWriter | None:
-        """Return what writes with the scores of a head and possible options, None where the model cannot.
+        """Return the writer for a head, with options that fit the model; None if the model cannot generate.
 
-        `decoder`: the backbone's for that head, of which it takes a fresh one.
+        `decoder`: the backbone's decoder for that head; a fresh copy is used.
         """
         if decoder is None:
             return None
@@ -68,7 +68,7 @@ class PromptWriter:
         return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
 
     def written(self, prompts: Sequence[Example], *, first: int = 0) -> list[Generation]:
-        """Return what is written after each prompt, in the order given; with `first` the seed draws for each."""
+        """Generate a text after each prompt, in order; prompt k is sampled with the number `first` + k."""
         found: dict[int, Generation] = {}
         for numbers in self._together(prompts):
             own = [first + number for number in numbers]
@@ -79,10 +79,10 @@ class PromptWriter:
         return [found[number] for number in range(len(prompts))]
 
     def parts(self, prompts: Sequence[Example]) -> Iterator[tuple[int, str | Generation]]:
-        """Yield what is written after prompts while it is written, each part with its prompt's place in the list.
+        """Yield (index of the prompt, part of its text) while the texts are generated.
 
-        A part is yielded as soon as no later piece changes it, "" after a step in which nothing became certain; the
-        whole follows the last part, as a Generation.
+        A part is yielded as soon as later pieces cannot change it, "" after a step without such a part. The Generation
+        with the whole text follows the last part.
         """
         for numbers in self._together(prompts):
             pieces: dict[int, list[int]] = {number: [] for number in numbers}
@@ -97,6 +97,7 @@ class PromptWriter:
                 else:
                     pieces[number] = [*event.pieces]
                 whole = self._text(prompts[number], pieces[number])
+                # A character whose bytes are incomplete is held back until the next piece.
                 certain = isinstance(event, WrittenRow) or not whole.endswith(PARTIAL)
                 yield number, whole[said[number] :] if certain else ""
                 said[number] = max(said[number], len(whole)) if certain else said[number]
@@ -104,7 +105,7 @@ class PromptWriter:
                     yield number, self._finished(event, prompts[number])
 
     def stream(self, prompt: Example) -> Iterator[str]:
-        """Yield what is written after one prompt in parts, while it is written."""
+        """Yield the text after one prompt in parts, while it is generated."""
         return (part for _, part in self.parts([prompt]) if isinstance(part, str) and part)
 
     def _events(self, prompts: Sequence[Example], numbers: Sequence[int]) -> Iterator[Written]:
@@ -118,9 +119,10 @@ class PromptWriter:
 
     @property
     def _limits(self) -> Limits:
-        """Return the piece that ends a text, and the special pieces that no text has."""
+        """Return the piece that ends a text, and the mask of pieces that are never generated."""
         end = self.tokenizer.form.end
         never = torch.zeros(self.pieces, dtype=torch.bool, device=self.decoder.device)
+        # The head may score more pieces than the tokenizer has.
         never[len(self.tokenizer) :] = True
         for name in ("pad", "unknown", "cls", "sep", "mask"):
             piece = _special(self.tokenizer, name)
@@ -129,7 +131,7 @@ class PromptWriter:
         return Limits(end=end, never=never if bool(never.any()) else None)
 
     def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
-        """Yield the numbers of the prompts that are continued side by side, of nearly one length."""
+        """Yield groups of prompts' indices, of similar lengths, that are continued together."""
         sizes = self.learner.backbone.architecture
         token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
         together: list[int] = []
@@ -145,7 +147,7 @@ class PromptWriter:
             yield together
 
     def _require_memory(self, needed: int) -> None:
-        """Raise UserError if the keys and values of one prompt's rows take more memory than there is."""
+        """Raise UserError if the keys and values of one prompt's rows exceed the device's memory."""
         if needed > (there := device_memory(self.decoder.device)):
             field = "beams" if self.options.beams > 1 else "most"
             raise UserError(
@@ -170,19 +172,19 @@ class PromptWriter:
         )
 
     def _text(self, prompt: Example, pieces: Sequence[int]) -> str:
-        """Return pieces as text: what they add to that of the prompt's last pieces."""
-        # A special piece at its end, as after a source, parts the two texts.
+        """Return the text that pieces add after the last pieces of the prompt."""
+        # A special piece at the end of the prompt, such as after a source, separates the two texts.
         before = [] if prompt.special[-1] else prompt.ids[~prompt.special].tolist()[-8:]
         return self.tokenizer.decode([*before, *pieces])[len(self.tokenizer.decode(before)) :]
 
 
 def _read_of(prompt: Example) -> int:
-    """Return how many tokens of a prompt and its source are read."""
+    """Return the number of tokens of a prompt and its source."""
     return len(prompt) + (0 if prompt.source is None else len(prompt.source))
 
 
 def _special(tokenizer: AnyTokenizer, name: str) -> int | None:
-    """Return a special piece by its name, None where the tokenizer has none such."""
+    """Return a special piece by its name, None if the tokenizer has none."""
     try:
         piece: int = getattr(tokenizer, name)
     except UserError:

@@ -1,4 +1,4 @@
-"""Bidirectional language modelling: each word from those before it, and from those after it (ELMo, Peters 2018)."""
+"""Bidirectional language modelling: each word from those before it and from those after it (ELMo, Peters 2018)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BothWays(Objective):
-    """Every word is predicted twice: at the token before it, and at the token after it (section 3.1, equation 1).
+    """Predicts every word twice: at the token before it and at the token after it (section 3.1, equation 1).
 
-    The loss is the mean over both directions. Words without a token on both sides, such as the first one of a text
-    whose tokenizer puts nothing before it, are not predicted; nor are special pieces. The encoder must keep the
-    directions apart, as the family bilm does.
+    The loss is the mean over both directions. A word needs a token on both sides: the first word of a text whose
+    tokenizer puts no special piece before it is not predicted. Special pieces are not predicted either. The encoder
+    must keep the directions separate, as the family bilm does.
     """
 
     before_noise: ClassVar[bool] = True
@@ -34,17 +34,19 @@ class BothWays(Objective):
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return the examples as they are, each word a label of the token before it and then of the token after it."""
+        """Return the examples unchanged; each word is the label of the token before it and of the token after it."""
         inner = ~examples.special
+        # The first and the last token of an example lack a neighbour on one side.
         inner[examples.starts] = inner[examples.starts + examples.lengths - 1] = False
         words = np.flatnonzero(inner)
         counts = 2 * np.diff(np.searchsorted(words, examples.starts), append=len(words))
+        # Interleaved: before and after the first word, before and after the second one, ...
         index = (words[:, None] + np.array([-1, 1])).ravel()
         targets = Targets(labels=examples.ids[words].repeat(2), counts=counts, index=index)
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield what would let a state see the word that it is to predict."""
+        """Yield a message if hidden states would depend on the word that they have to predict."""
         if not architecture.separate_directions:
             yield (
                 f"{self.name} predicts a word from each side, but states of model.family = {architecture.family} see "
@@ -52,7 +54,7 @@ class BothWays(Objective):
             )
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the language-model head. Raises ValueError if states see what they are to predict."""
+        """Return the language-model head. Raises ValueError if hidden states depend on the predicted words."""
         from osbert.models.heads.directions import DirectionsHead
 
         if objections := list(self.objections(backbone.architecture)):
@@ -60,7 +62,7 @@ class BothWays(Objective):
         return DirectionsHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Start the bias at the log unigram probabilities, if so set."""
+        """Initialise the bias with the log unigram probabilities if `unigram_start` is set."""
         from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:

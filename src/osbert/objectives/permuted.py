@@ -1,4 +1,4 @@
-"""Permutation language modelling: predict the pieces of spans in a random order (XLNet, Yang et al. 2019)."""
+"""Permutation language modelling: the pieces of spans are predicted in a random order (XLNet, Yang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PermutedLanguage(Objective):
-    """Chosen pieces and specials are revealed one by one in a random order; the other pieces are seen from the start.
+    """Reveals chosen pieces and specials one by one in a random order; the other pieces are visible from the start.
 
-    The text keeps all of its pieces. Each chosen piece is predicted by a query token: a further token with [MASK] as
-    its piece and the position and segment of the chosen one, which sees what is revealed before that and is seen by
-    none. So text and queries are the two streams of the paper (section 2.3) in one pass.
+    The text is not changed. Each chosen piece is predicted at a query token: an added [MASK] with the position and the
+    segment of the chosen piece. It attends to the tokens revealed before that piece, and no token attends to it. Text
+    and queries are the paper's two streams (section 2.3) in one pass.
     """
 
     title: ClassVar[str] = "permuted prediction"
@@ -36,12 +36,12 @@ class PermutedLanguage(Objective):
     rate: float = 1 / 6
     """Fraction of a sequence's tokens that is predicted (section 2.3: one of K = 6)."""
     longest: int = 5
-    """Pieces of the longest span; spans of n pieces are drawn with a probability proportional to 1 / n."""
+    """Pieces of the longest span. Spans of n pieces have a probability proportional to 1 / n."""
     context: int = 6
-    """Tokens around a span for each of its pieces, at random before or after it."""
+    """Tokens of context for each piece of a span, split at random into before and after."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
+        """Raise ValueError for settings out of range."""
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate is a fraction above 0 and up to 1, not {self.rate}")
         for name in ("longest", "context"):
@@ -49,12 +49,14 @@ class PermutedLanguage(Objective):
                 raise ValueError(f"{name} must be from 1 to 1,000, not {getattr(self, name)}")
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return examples with the order of their tokens, and a query token at the end for each chosen piece."""
+        """Return the examples with an order of their tokens, and a query token for each chosen piece at the end."""
         chosen = self._choose(examples, noise)
         order = _orders(examples, chosen | examples.special, noise.stream(3))
         index = np.flatnonzero(chosen)
         counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
         owner = np.repeat(np.arange(len(examples)), examples.lengths)
+        # Sources of the output tokens: all tokens of the text, then a copy of each chosen one as its query; the
+        # stable sort moves these to the end of their own example.
         every = np.append(np.arange(len(chosen)), index)
         ranked = np.argsort(owner[every], kind="stable")  # the queries of an example after its text
         queries, every = (np.arange(len(every)) >= len(chosen))[ranked], every[ranked]
@@ -77,14 +79,16 @@ class PermutedLanguage(Objective):
         )
 
     def _choose(self, examples: Examples, noise: Noise) -> Booleans:
-        """Return which tokens (N,) are predicted: spans, and single pieces where the spans are too few.
+        """Choose the predicted tokens, a mask (N,): spans, and single pieces if the spans are too few.
 
-        At least one piece of an example is not: the first query needs something to see.
+        At least one piece of an example is not chosen: the first query must attend to something.
         """
         free = ~examples.special
+        # Pieces of each example: reduceat sums from each start to the next.
         pieces = np.add.reduceat(free.astype(np.int64), examples.starts) if len(free) else examples.lengths
         goals = np.minimum(quotas(examples.lengths, rate=self.rate), np.maximum(pieces - 1, 0))
         chosen = choose_spans(examples, goals, noise, longest=self.longest, context=self.context) & free
+        # Fill up with single pieces: (pieces - sizes) are chosen already, goals - that many are missing.
         others = np.flatnonzero(free & ~chosen)
         bounds = np.searchsorted(others, np.append(examples.starts, len(free)))
         sizes = np.diff(bounds)
@@ -92,7 +96,7 @@ class PermutedLanguage(Objective):
         return chosen
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield what would let a query see the piece that it is to predict."""
+        """Yield a message if a query would see the piece that it has to predict."""
         if architecture.direction != "both":
             yield (
                 f'{self.name} sets itself which tokens are seen, and model.direction = "{architecture.direction}" '
@@ -107,7 +111,7 @@ class PermutedLanguage(Objective):
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head, which reads the states of the query tokens.
 
-        Raises ValueError when a query would see the piece that it is to predict.
+        Raises ValueError if a query would see the piece that it has to predict.
         """
         from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -117,13 +121,14 @@ class PermutedLanguage(Objective):
 
 
 def _orders(examples: Examples, late: Booleans, noise: Noise) -> Places:
-    """Return when each of N tokens is revealed: at 2, 4, 6, ... in a random order where `late`, at 0 elsewhere.
+    """Return the time (N,) at which each token is revealed: 2, 4, 6, ... in a random order if `late`, else 0.
 
-    The odd numbers are those of the queries.
+    The odd times are for the queries.
     """
     places = np.flatnonzero(late)
     counts = np.diff(np.searchsorted(places, examples.starts), append=len(places))
     row, number = rows(counts)
     order = np.zeros(len(late), np.int64)
+    # Sorted by example and then by random words: the k-th of an example in that order is revealed at 2 (1 + k).
     order[places[np.lexsort((noise.words(row, number), row))]] = 2 * (1 + number)
     return order

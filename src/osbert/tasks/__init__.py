@@ -1,4 +1,4 @@
-"""What a model is fine-tuned for: the contract, the kinds of task, the named data sets, and what they stand on."""
+"""Tasks for fine-tuning: the contract, the kinds of tasks, the named data sets, and their common parts."""
 
 from osbert.tasks.contract import Source, Task
 from osbert.tasks.loading import findings, load, note_unlabelled, passed_over, with_data

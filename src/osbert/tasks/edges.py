@@ -1,6 +1,6 @@
-"""The edges of a kind of task, as data: the form of its outputs, and how it is served over HTTP and shown.
+"""The interfaces of a kind of task, as data: the form of its outputs, its HTTP call and its display.
 
-interop/ chooses others' classes and ONNX outputs by the form; server/ and its page read the fields.
+interop/ chooses classes of other libraries and ONNX outputs by the form; server/ and its page read the fields.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """How a kind is served.
+    """The HTTP interface of a kind.
 
-    `kind`: what /v1/models calls its models, and the module of server/page/kinds/ that shows them. `call`: the path
-    behind /v1/ that answers for it, "" if its models only embed texts.
+    `kind`: the kind of its models in /v1/models, and the module of server/page/kinds/ that shows them. `call`: its path
+    below /v1/, "" if its models only embed texts.
 
     A kind with a call of its own declares the call's fields. `request`: of the types text and texts, in the order in
     which `Task.record_of` reads them. `answer`: attributes of its Prediction, unless `Task.reply` makes them. `about`:
-    one sentence for /openapi.json. `action`: what the button of the page says; the page shows the fields of the answer.
-    `cuts`: whether what does not fit of a request's texts is left out, which the answer must say, instead of refused.
+    one sentence for /openapi.json. `action`: the label of the page's button; the page shows the fields of the answer.
+    `cuts`: whether texts that are too long are truncated, which the answer must report, instead of rejected.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class Edge:
     cuts: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a path that is none, and a call that is declared in part."""
+        """Raise ValueError for an invalid path, and for a call that is declared only in part."""
         if not re.fullmatch(r"[a-z0-9-]*", self.call):
             raise ValueError(f"call must be lower-case letters, digits and hyphens, not {self.call!r}")
         if bool(self.request) != bool(self.answer) or (self.request and not self.call):
@@ -70,19 +70,19 @@ class Edge:
 
 
 class Edges:
-    """What a kind of task declares for others: files in their forms, ONNX, the server and its page."""
+    """The declarations of a kind of task for other libraries' files, ONNX, the server and its page."""
 
     form: ClassVar[Form] = "sequence"
     """The form of its head's outputs."""
     values: ClassVar[Values] = "classes"
-    """What its head's outputs are, of the form sequence."""
+    """The meaning of its head's outputs, for the form sequence."""
     edge: ClassVar[Edge | None] = None
-    """How it is served; None for a kind that cannot be served."""
+    """Its HTTP interface; None for a kind that cannot be served."""
     published_outputs: ClassVar[int | None] = None
-    """How many outputs others' models of its form and values have, of which it can be the task: 0 for any number, with
-    labels (`of_labels`); None where it cannot be."""
+    """Number of outputs of other libraries' models that it can use: 0 for any number, with labels (`of_labels`); None
+    if it cannot use any."""
     reads_rows: ClassVar[bool] = False
-    """Whether a request may give it rows by column, which `row` reads."""
+    """Whether a request may have rows by column, which `row` reads."""
 
     @property
     def per_token(self) -> bool:
@@ -91,16 +91,16 @@ class Edges:
 
     @property
     def writing(self) -> GenerationOptions:
-        """Return how texts are written, for a kind of the form text."""
+        """Return the options of generation, for a kind of the form text."""
         raise NotImplementedError
 
     def writing_by(self, options: GenerationOptions) -> Self:
-        """Return the task with other options of writing, those of drawing aside, for a kind of the form text."""
+        """Return the task with other options of generation except those of sampling, for a kind of the form text."""
         raise NotImplementedError
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the names of the texts that a request gives, in the order that `Task.record_of` reads them."""
+        """Return the names of a request's texts, in the order in which `Task.record_of` reads them."""
         return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
 
     @property
@@ -110,12 +110,12 @@ class Edges:
 
     @property
     def number_range(self) -> tuple[float, ...]:
-        """Return the lowest and the highest number that it was trained on, () where it says none or that is unknown."""
+        """Return the lowest and the highest number of the training rows, () if it predicts none or if unknown."""
         return ()
 
     @property
     def explains(self) -> bool:
-        """Return whether its predictions rest on scores that can be explained (`explained`)."""
+        """Return whether it declares scores that can be explained (`explained`)."""
         return type(self).explained is not Edges.explained
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:
@@ -126,16 +126,16 @@ class Edges:
         raise NotImplementedError
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return a prediction as the fields of an answer over HTTP: by default the attributes that `edge` names."""
+        """Return a prediction as the fields of an HTTP answer: by default the attributes that `edge` names."""
         return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
 
     def explained(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
-        """Return the scores that a prediction for a record's `examples` rests on, which attributions then explain.
+        """Return the scores behind a prediction for a record's `examples`, for attributions.
 
-        `label`: explain its score, instead of what was predicted. Raises UserError if there is none of that name, or
-        the kind declares no scores.
+        `label`: explain the score of this label instead of the predicted one. Raises UserError if there is no such
+        label, or the kind declares no scores.
         """
         raise UserError(
             "This run cannot be explained: its predictions are not scores of a sequence. Explain a run of classify, "
@@ -145,8 +145,8 @@ class Edges:
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
-        """Return the task for others' model whose outputs have these names, and their order, () for as they are.
+        """Return the task for another library's model with these outputs, and their new order, () for unchanged.
 
-        Raises ValueError, saying why, when the kind has no such task.
+        Raises ValueError with the reason if the kind has no such task.
         """
         raise NotImplementedError

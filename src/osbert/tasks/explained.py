@@ -1,4 +1,4 @@
-"""What can be explained of a prediction: the scores that it rests on, as weighted sums of the head's outputs."""
+"""The scores behind a prediction, which attributions explain: weighted sums of the head's outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Weights = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedScore:
-    """A score that a prediction rests on: the sum of `weights` times the head's outputs.
+    """A score behind a prediction: the sum of `weights` times the head's outputs.
 
-    `label`: what the score is of, such as a class or a type of entities. `text`: the answer, choice or entity that has
-    this score, "" where the label says all. `weights`: for each of the record's sequences, of the shape of its outputs,
-    (K,) or (n, K).
+    `label`: name of the score, such as a class or a type of entities. `text`: the answer, choice or entity with this
+    score, "" if the label is enough. `weights`: one array for each of the record's sequences, of the shape of its
+    outputs, (K,) or (n, K).
     """
 
     label: str
@@ -43,7 +43,7 @@ def contrast(chosen: int, count: int) -> Weights:
 
 
 def require_label(label: str, labels: Sequence[str]) -> str:
-    """Return a label. Raises UserError, with the nearest one, if it is none of the labels."""
+    """Return `label`. Raises UserError, with the nearest label, if it is not one of `labels`."""
     if label in labels:
         return label
     shown = ", ".join(labels[:20])

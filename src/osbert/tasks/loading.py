@@ -15,9 +15,9 @@ from osbert.tasks.record import Record
 def with_data(task: TaskT, data: Data) -> TaskT:
     """Return the task that reads `data`: a path, rows in memory, or a mapping of splits to either (`reading.memory`).
 
-    Rows in memory go through the same checks as a file, and messages say "row 3" of them.
+    Rows in memory pass the same checks as a file; messages call them "row 3".
 
-    Raises UserError when the data are of no known form, or there are no rows.
+    Raises UserError if the data have an unknown form or no rows.
     """
     if isinstance(data, str | Path):
         return dataclasses.replace(task, data=str(data))
@@ -27,10 +27,10 @@ def with_data(task: TaskT, data: Data) -> TaskT:
 def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT, dict[str, list[Record]]]:
     """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
 
-    `fit` is False for a task that learnt its labels or its scale already.
+    `fit` is False for a task that has learnt its labels or its scale before.
 
-    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
-    one included.
+    Raises a UserError that lists all problems of all files, including unknown labels and development rows without a
+    label.
     """
     problems = Problems(heading=f"{task.source.called} cannot be used for {task.name}")
     records: dict[str, list[Record]] = {}
@@ -72,7 +72,7 @@ def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list
 
 
 def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
-    """Note each record that has no label to compare a prediction with."""
+    """Report each record without a label to `problems`."""
     for record in records:
         if record.label is None:
             problems.add(
@@ -82,12 +82,12 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
 
 
 def findings(task: Task) -> list[str]:
-    """Describe the data that were read, and what the task, fitted, makes of it."""
+    """Describe the data that were read, and the remarks of the fitted task on them."""
     return [*task.source.findings(), *task.remarks()]
 
 
 def passed_over(task: Task, records: Sequence[Record]) -> str:
-    """Return in words how many of the training records cannot be learnt from, "" for none."""
+    """Describe how many training records cannot be used, "" for none."""
     found = [record for record in records if task.lacks(record)]
     if not found:
         return ""

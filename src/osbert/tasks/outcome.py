@@ -1,4 +1,4 @@
-"""How a task did on one record, as reports and comparisons of runs show it: in words, as a score and as marks."""
+"""The outcome of a task on one record, for reports and comparisons of runs: as text, as a score and as marks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Literal
 from osbert.tasks.record import Prediction, Record
 
 UNPAIRED = ""
-"""Stands for the label that one of truth and prediction does not have."""
+"""The label of the missing side of a pair."""
 
 Side = Literal["truth", "prediction"]
 SIDES: tuple[Side, Side] = ("truth", "prediction")
-"""Who labels: the data and the model."""
+"""The sources of labels: the data and the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextMark:
-    """Characters `start` to `end` of one of a record's texts that are labelled `name`; `of`: who labels them."""
+    """Characters [start, end) of text number `text` of a record, labelled `name` by `of`."""
 
     start: int
     end: int
@@ -30,14 +30,14 @@ class TextMark:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOutcome:
-    """How a task did on one record.
+    """The outcome of a task on one record.
 
-    `truth` and `guess`: its label and its prediction in words. `score`: higher is better, the mean over records is what
-    `Task.row_score` names; NaN where a record does not count. `right`: whether all of it is, None where nothing is
-    simply right. `error`: as `Task.error`. `confidence`: the probability of the prediction, None without one.
+    `truth` and `guess`: its label and its prediction as text. `score`: higher is better; the mean over records is the
+    metric `Task.row_score`; NaN if the record does not count. `right`: whether all of it is right, None if that makes
+    no sense. `error`: as `Task.error`. `confidence`: the probability of the prediction, None without one.
 
-    `pairs`: the true and the predicted label of each thing in it, UNPAIRED where one side has none. `beliefs`:
-    probabilities, each with whether what it is of was so. `numbers`: label and prediction, of a task of numbers.
+    `pairs`: true and predicted label of each item, UNPAIRED if one is missing. `beliefs`: probabilities, each with
+    whether its event occurred. `numbers`: label and prediction of a task of numbers.
     """
 
     truth: str
@@ -75,6 +75,6 @@ def simple_outcome(prediction: Prediction, record: Record, error: float) -> Reco
 
 
 def mean_score(outcomes: Iterable[RecordOutcome]) -> float:
-    """Return the mean of the scores that count, NaN where none does."""
+    """Return the mean of the scores that are not NaN; NaN if there are none."""
     scores = [one.score for one in outcomes if not math.isnan(one.score)]
     return sum(scores) / len(scores) if scores else math.nan

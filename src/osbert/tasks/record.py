@@ -1,4 +1,4 @@
-"""A task's records in and predictions out: what each says, and a file of plain input."""
+"""Records, the input of a task; Predictions, its output; and Inputs, files of plain input."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from osbert.reading.table import Row, Table
 from osbert.terminal import one_line
 
 OF_LABEL = "probability of "
-"""How the headings of cells begin that hold the probability of one label, in every row of the same one."""
+"""Prefix of the headings of columns with the probability of one label."""
 
 
 class Probability(float):
-    """A probability in a cell: a number, which text shows with six digits.
+    """A probability in a cell: a float that is formatted with six digits.
 
     >>> f"{Probability(1 / 3)}", Probability(1 / 3) * 3
     ('0.333333', 1.0)
     """
 
     def __str__(self) -> str:
-        """Return it with six digits."""
+        """Format it with six digits."""
         return f"{float(self):.6f}"
 
     def __format__(self, form: str) -> str:
-        """Return it in a form, by default with six digits."""
+        """Format it by a specification, by default with six digits."""
         return format(float(self), form or ".6f")
 
 
@@ -34,9 +34,9 @@ class Probability(float):
 class Record:
     """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
 
-    `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
-    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages; in memory `line` counts
-    rows, which is its `unit`. `remark`: what was corrected or is wrong in it, for the run folder's list.
+    `number`: its index in the split. `texts`: its text, or its texts in the order of the model's input. `label`: the
+    value to predict, None if unknown. `path` and `line`: its origin, for messages; in memory `line` counts rows, and
+    `unit` is "row". `remark`: a correction or a defect, for the run folder's list.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Record:
 
     @property
     def place(self) -> str:
-        """Return the place as messages show it."""
+        """Return the origin of the record for messages."""
         if not self.line and not self.path:
             return f"record {self.number}"
         return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
@@ -57,10 +57,10 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a task says of a record. A kind that says more (spans, an n-best list) has its own subclass.
+    """A task's prediction for a record. Kinds with more output (spans, an n-best list) have a subclass.
 
-    `value`: a label's name, or a number. `probabilities`: of every label by name, where there are labels. `truncated`:
-    pieces of the record that did not fit and were not read.
+    `value`: a label's name, or a number. `probabilities`: of every label by name, if there are labels. `truncated`:
+    pieces of the record that did not fit and were not used.
     """
 
     value: Any
@@ -69,23 +69,23 @@ class Prediction:
 
     @property
     def answer(self) -> str:
-        """Return the value in words, to follow "every row is"."""
+        """Return the value as text, to follow "every row is"."""
         return repr(self.value)
 
     @property
     def confidence(self) -> float | None:
-        """Return the probability of the value, None where it has none."""
+        """Return the probability of the value, None if it has none."""
         return max(self.probabilities.values(), default=None)
 
     @property
     def likeliest(self) -> list[tuple[str, float]]:
-        """Return the possible values with their probabilities, the likeliest first; none where they are not known."""
+        """Return (value, probability) of all possible values, most probable first; [] if they are unknown."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Return the prediction without answers less probable than a threshold, and how many of them that takes away.
+        """Drop answers less probable than a threshold; return the prediction and the number of dropped answers.
 
-        Where it has one answer, its value is then None. Raises UserError where answers have no probability.
+        If it has a single answer, the value becomes None. Raises UserError if answers have no probability.
 
         >>> sure = Prediction(value="pos", probabilities={"pos": 0.7, "neg": 0.3})
         >>> sure.above(0.6)[1], sure.above(0.8)[0].value, sure.above(0.8)[1]
@@ -108,7 +108,7 @@ class Prediction:
         }
 
     def lines(self) -> list[str]:
-        """Return it as lines of text: the value, then the probabilities."""
+        """Return lines of text: the value, then the probabilities."""
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
         return [value, *(f"  {probability:7.2%}  {label}" for label, probability in self.likeliest)]
 
@@ -121,12 +121,12 @@ def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Predi
 class Inputs:
     """A file of plain input for `osbert predict`: its rows in their order, each with its record.
 
-    `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
+    `describe`: text about the file's form and use. `columns`: of its rows. `lines`: whether JSON lines
     suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
     a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
-    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
-    what the rows are read from, if it is a table. `parts`: the rows that a row is written as, each with its prediction:
-    more than one where several rows of the file are one record.
+    for a record without text; an unusable row is reported to `problems` and left out. `table`: the source of the rows,
+    if it is a table. `parts`: splits a row into the rows to write, each with its prediction: more than one if several
+    rows of the file form one record.
     """
 
     describe: str
@@ -139,9 +139,9 @@ class Inputs:
 
     @classmethod
     def of(cls, table: Table, record: Callable[[Row], Record | None], what: str, *, lines: bool) -> Self:
-        """Return the rows of a table, of which `record` makes records; `what` of a row is read, in words.
+        """Return the rows of a table; `record` makes a record of a row, `what` describes the columns in use.
 
-        `record` returns None where there is nothing to read, and raises ValueError if a row cannot be used.
+        `record` returns None for a row without text, and raises ValueError for an unusable row.
         """
 
         def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
@@ -156,5 +156,5 @@ class Inputs:
         return cls(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=lines, table=table)
 
     def called(self, row: Row) -> str:
-        """Return what that form calls a row."""
+        """Return the name of a row in the official form."""
         return row.values.get(self.key) or str(row.line)

@@ -1,4 +1,4 @@
-"""Document: the pieces of one source, with the sentence and word boundaries kept; and many of them in one."""
+"""Document: the pieces of one source with sentence and word boundaries; Documents: many of them concatenated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNNUMBERED = -1
-"""Stands for a document that is a source by itself."""
+"""The source number of a document that is a source by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,8 @@ class Document:
     """Pieces of one source; n pieces in s sentences.
 
     `ids` (n,): pieces, no specials. `sentences` (s + 1,): sentence k is ids[sentences[k]:sentences[k + 1]]. `words`
-    (n,): True where a word starts. `source`: the number of the source in its corpus; documents of equal number are
-    parts of one, cut where it is long. None where a document is a source by itself.
+    (n,): True where a word starts. `source`: number of the source in its corpus; documents with the same number are
+    parts of one long source. None if the document is a source by itself.
     """
 
     ids: NDArray[np.integer]
@@ -28,15 +28,15 @@ class Document:
     source: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of pieces."""
+        """Return n, the number of pieces."""
         return len(self.ids)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Documents(Sequence[Document]):
-    """Documents one after the other, d of them, with n pieces in s sentences: what is done to all at once.
+    """d concatenated documents with n pieces in s sentences, for operations on all at once.
 
-    `ids`, `words` (n,) and `sentences` (s + 1,) are as in a Document, through all documents. `starts` (d + 1,):
+    `ids`, `words` (n,) and `sentences` (s + 1,) are as in a Document, counted through all documents. `starts` (d + 1,):
     document k has the sentences [starts[k], starts[k + 1]). `sources` (d,): their numbers, UNNUMBERED for None.
     """
 
@@ -48,14 +48,14 @@ class Documents(Sequence[Document]):
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> Documents:
-        """Return documents as one; what is one already is returned as it is."""
+        """Concatenate documents. A Documents is returned unchanged."""
         if isinstance(documents, Documents):
             return documents
         return cls.joined(map(cls._alone, documents))
 
     @classmethod
     def joined(cls, parts: Iterable[Documents]) -> Documents:
-        """Return the documents of several, in their order."""
+        """Concatenate several Documents, in order."""
         all_parts = [*parts] or [_NONE]
         if len(all_parts) == 1:
             return all_parts[0]
@@ -80,7 +80,7 @@ class Documents(Sequence[Document]):
         )
 
     def __len__(self) -> int:
-        """Return the number of documents."""
+        """Return d, the number of documents."""
         return len(self.sources)
 
     @overload
@@ -88,7 +88,7 @@ class Documents(Sequence[Document]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[Document]: ...
     def __getitem__(self, number: int | slice) -> Document | Sequence[Document]:
-        """Return one document, or a list of some."""
+        """Return one document, or a list for a slice."""
         if isinstance(number, slice):
             return [self[place] for place in range(*number.indices(len(self)))]
         place = range(len(self))[number]
@@ -113,14 +113,16 @@ _NONE = Documents(
 
 
 def _end_to_end(bounds: Sequence[NDArray[np.int64]], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bounds of several parts as those of the whole; `offsets` (parts + 1,): where each part begins."""
+    """Concatenate bounds, shifted by `offsets` (parts + 1,), the start of each part and the end of the last."""
+    # The last bound of a part is the first one of the next, so it is dropped.
     shifted = [part[:-1] + offset for part, offset in zip(bounds, offsets.tolist())]
     return np.concatenate([*shifted, offsets[-1:]])
 
 
 def sources(documents: Sequence[Document]) -> int:
-    """Return from how many sources documents come; those without text count for none."""
+    """Return the number of sources of documents that have text."""
     found = Documents.of(documents)
     sizes = np.diff(found.sentences[found.starts])
     numbers = found.sources[sizes > 0].tolist()
+    # Each unnumbered document is a source; numbered ones count once per number.
     return numbers.count(UNNUMBERED) + len({*numbers} - {UNNUMBERED})

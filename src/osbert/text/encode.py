@@ -1,4 +1,4 @@
-"""Text -> Document: split into sentences, each encoded, with the word starts noted."""
+"""Text -> Document: splits a text into sentences and encodes each, with its word starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from osbert.text.sentences import split
 def encode_document(text: str, tokenizer: AnyTokenizer) -> Document:
     """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out.
 
-    Where pieces have the space before them, a sentence that any space is before, but the first, begins with one. The
-    plain definition of what `corpus.encode.encode_portion` does to many chunks at once; tests hold the two equal.
+    If pieces include the space before a word, every sentence but the first begins with a space if the text has one
+    there. This is the simple definition of `corpus.encode.encode_portion`, which handles many chunks at once; tests
+    compare the two.
     """
     encoded = []
     for number, (start, end) in enumerate(split(text)):

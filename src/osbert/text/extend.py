@@ -1,7 +1,7 @@
-"""Extends a vocabulary for texts of another domain: whole words that it cuts to pieces become pieces of their own.
+"""Extends a vocabulary for texts of another domain: whole words that it splits become pieces of their own.
 
-The old pieces keep their ids, so that an encoder trained with them stays right: `osbert pretrain --from` starts each
-new row of its embeddings at the mean of the old pieces that spelt the word (`spellings`).
+The old pieces keep their ids, so that a trained encoder stays valid: `osbert pretrain --from` initialises each new row
+of its embeddings with the mean of the old pieces that spelled the word (`spellings`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from osbert.text.wordpiece import LONGEST_WORD, WordPiece, continues
 def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, minimum: int = 10) -> Tokenizer:
     """Return the tokenizer with at most `pieces` more pieces, at the end: the words that save the most tokens.
 
-    `words` are normalised words and their counts. A word saves its count times the pieces it has now beyond one; a
-    word that is [UNK] now counts as its characters. Words that occur fewer than `minimum` times are left alone.
+    `words`: normalised words and their counts. A word saves count * (pieces now - 1) tokens; an [UNK] word counts as
+    its number of characters. Words that occur fewer than `minimum` times are ignored.
 
-    Raises UserError when no word would save anything.
+    Raises UserError if no word would save a token.
     """
     if pieces < 1 or minimum < 1:
         raise UserError(f"pieces and minimum must be 1 or more, not {pieces} and {minimum}.", code="invalid-value")
@@ -49,9 +49,9 @@ def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, min
 
 
 def extends(new: AnyTokenizer, old: AnyTokenizer) -> bool:
-    """Return whether `new` has the pieces of `old` under the same ids, perhaps more after them, and its settings.
+    """Return whether `new` has the settings of `old` and its pieces with the same ids, possibly followed by more.
 
-    Tokenizers other than WordPiece are not extended: they must be equal.
+    Tokenizers other than WordPiece cannot be extended: they must be equal.
     """
     if not (isinstance(new, Tokenizer) and isinstance(old, Tokenizer)):
         return new == old
@@ -60,9 +60,9 @@ def extends(new: AnyTokenizer, old: AnyTokenizer) -> bool:
 
 
 def spellings(old: AnyTokenizer, new: AnyTokenizer) -> list[list[int]]:
-    """Return for each piece that `new` has beyond those of `old`, which it extends, the ids that spell it in `old`.
+    """Return the ids in `old` that spell each added piece of `new`, which extends `old`.
 
-    [UNK] alone where they cannot. Pieces that continue a word ("##...") are spelt by such.
+    [UNK] alone if they cannot. Pieces that continue a word ("##...") are spelled by such pieces.
     """
     if len(new) == len(old):
         return []

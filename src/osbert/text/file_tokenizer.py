@@ -1,8 +1,7 @@
-"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not BERT's, by `tokenizers`.
+"""FileTokenizer: a tokenizer.json, read by the library `tokenizers`, for models whose pieces are not BERT's.
 
 Byte-level BPE (GPT-2, RoBERTa), BPE with bytes for rare characters (Gemma, mmBERT), Unigram (XLM-R, ALBERT), closed
-vocabularies of words (word2vec, GloVe, ELMo) and WordPiece with special pieces of its own (MPNet) come as such a file,
-which the library that wrote it reads.
+vocabularies of words (word2vec, GloVe, ELMo) and WordPiece with other special pieces (MPNet) come as such a file.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from osbert.text.tokenizer import Encoding, Tokenizer
 from osbert.text.wordpiece import continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
-"""The special pieces of encoders. GPT's tokenizers have but `unknown`, and GPT-2's an `end` of texts."""
+"""The special pieces of encoders. GPT's tokenizers have only `unknown`, GPT-2's also an `end` of texts."""
 
 MARKS = ("_start_", "_delimiter_", "_classify_")
-"""The special pieces that GPT gets for fine-tuning (Radford et al. 2018, section 3.3)."""
+"""The special pieces that are added to GPT for fine-tuning (Radford et al. 2018, section 3.3)."""
 
 WORD_STARTS = ("Ġ", "▁")
-"""How pieces begin that begin a word: a space as byte-level BPE writes it, and as Unigram does. GPT's pieces show where
-a word ends."""
+"""Prefixes of pieces that start a word: a space as written by byte-level BPE and by Unigram. GPT's pieces mark the ends
+of words instead."""
 
 
 class FileTokenizer:
-    """A tokenizer.json, and which of its pieces are the special ones. Two are equal when their fingerprints are.
+    """A tokenizer.json and its special pieces. Two are equal if their fingerprints are.
 
-    `form`: the special pieces of a sequence, as the file's post-processor sets them. `settings`: what else its folder
-    says of it, to be written into others. `spaced`: whether a space before a word is in the word's first piece.
+    `form`: the special pieces of a sequence, as the file's post-processor adds them. `settings`: further settings from
+    its folder, which are copied to saved models. `spaced`: whether a word's first piece includes the space before it.
     `cjk`: whether each ideograph is a piece.
     """
 
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Take the file's content; `specials`: each of NAMES that it has, and "end" -> its piece.
+        """Read the file's content. `specials`: the pieces for NAMES and "end", as far as it has them.
 
-        Without "cls" nothing need stand around a text, and `end` stands between two. Raises UserError when the library
-        cannot read it, a special piece is missing, or a Form cannot express its sequences.
+        Without "cls" a text may have no special pieces around it, and `end` is put between two. Raises UserError if the
+        library cannot read the file, a special piece is missing, or a Form cannot express its sequences.
         """
         from tokenizers import Tokenizer as Library
         from tokenizers.models import WordLevel, WordPiece
@@ -60,6 +59,7 @@ class FileTokenizer:
             raise
         except Exception as error:  # the library raises nothing more special
             raise UserError(f"the tokenizers library cannot read it: {error}", code="unusable-tokenizer") from error
+        # A file may ask for padding and truncation, which the Packer does instead.
         self._library.no_padding()
         self._library.no_truncation()
         self.spaced = not isinstance(self._library.model, WordPiece | WordLevel)
@@ -79,7 +79,7 @@ class FileTokenizer:
         return len(self.vocabulary)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other cuts every text in the same way into the same ids."""
+        """Return whether the other one has the same file and special pieces."""
         return isinstance(other, FileTokenizer) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
@@ -92,22 +92,22 @@ class FileTokenizer:
 
     @property
     def pad(self) -> int:
-        """Return the id of the padding piece; this and those below raise UserError when there is none."""
+        """Return the id of the padding piece. This and the following properties raise UserError if there is none."""
         return self._special("pad")
 
     @property
     def unknown(self) -> int:
-        """Return the id of the piece for what no other piece spells."""
+        """Return the id of the piece for text that no other piece spells."""
         return self._special("unknown")
 
     @property
     def cls(self) -> int:
-        """Return the id of the piece whose state stands for a sequence."""
+        """Return the id of the piece whose hidden state represents the sequence."""
         return self._special("cls")
 
     @property
     def sep(self) -> int:
-        """Return the id of the piece that parts texts."""
+        """Return the id of the piece that separates texts."""
         return self._special("sep")
 
     @property
@@ -117,21 +117,22 @@ class FileTokenizer:
 
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Return which pieces (V,) follow another without a space: within words; but for WordPiece also punctuation.
+        """Return which pieces (V,) follow another without a space: inside words, and except for WordPiece punctuation.
 
-        None where pieces do not show it.
+        All False if the pieces do not show it.
         """
         if not self.spaced:
             return np.array([continues(piece) for piece in self.vocabulary])
         starts = np.array([piece.startswith(WORD_STARTS) for piece in self.vocabulary])
+        # Without any prefixed piece (GPT) the pieces do not show where words start.
         follows = ~starts & starts.any()
         follows[[*self._ids.values()]] = False
         return follows
 
     def encode(self, text: str) -> NDArray[np.int32]:
-        """Return the ids of a text (n,), without those that a sequence begins and ends with.
+        """Return the ids of a text (n,), without the special pieces around it.
 
-        As in transformers, a special piece that is written in the text ("<mask>") is that piece.
+        As in transformers, a special piece written in the text ("<mask>") becomes that piece.
         """
         return np.array(self._cut(text, add_special_tokens=False).ids, np.int32)
 
@@ -151,18 +152,20 @@ class FileTokenizer:
         ]
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Return the same ids with the place of each piece in the text as it was given, without the space before it.
+        """Return the same ids with the range of each piece in the original text, without the space before it.
 
-        Pieces that are parts of one character (its bytes) all have that character. `words` are what the
-        tokenizer cuts text into before it looks for pieces.
+        Pieces that are bytes of one character all have its range. `words` are the units into which the
+        tokenizer splits text before it looks for pieces.
         """
         found = self._cut(text, add_special_tokens=False)
+        # The library's ranges include the space that is part of a piece: strip it from both ends.
         places = np.array(found.offsets, np.int64).reshape(-1, 2)
         for place, (start, end) in enumerate(places.tolist()):
             part = text[start:end]
             if part.strip():
                 places[place, 0] = start + len(part) - len(part.lstrip())
                 places[place, 1] = end - len(part) + len(part.rstrip())
+        # Ranges must never decrease, which normalisation may cause.
         starts, ends = np.maximum.accumulate(places, axis=0).T if len(places) else places.T
         _, words = np.unique([-1 if word is None else word for word in found.word_ids], return_inverse=True)
         return Encoding(*(np.asarray(column, np.int32) for column in (found.ids, starts, ends, words)))
@@ -172,7 +175,7 @@ class FileTokenizer:
         return [self.vocabulary[index] for index in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the pieces as text."""
+        """Return the text of the pieces, special pieces included."""
         with native("tokenizer.json"):
             return str(self._library.decode([int(index) for index in ids], skip_special_tokens=False))
 
@@ -181,7 +184,7 @@ class FileTokenizer:
         return self._guarded(lambda: self._library.encode(text, second, add_special_tokens=add_special_tokens), [text])
 
     def _guarded(self, encode: Callable[[], Any], texts: Sequence[str]) -> Any:
-        """Return what the library makes of texts. Raises UserError where it cannot cut them, as with a damaged file."""
+        """Call the library. Raises UserError if it cannot tokenize `texts`, for example because the file is damaged."""
         try:
             with native("tokenizer.json"):
                 return encode()
@@ -213,14 +216,15 @@ class FileTokenizer:
         return self._ids[name]
 
     def _read_form(self) -> Form:
-        """Return the special pieces of sequences, as a trial of one text and of a pair shows them.
+        """Find the special pieces of sequences by encoding a sample text and a sample pair.
 
-        Raises UserError, with the pieces of the pair, where there are none, where one text has others around it than a
-        pair, or where the segments are not 0 up to the second text and one number from there on. Where its model gets
-        no segments, they may be any, and count as 0.
+        Raises UserError, with the pieces of the pair, if there are none, if a single text has other special pieces than
+        a pair, or if the segments are not 0 up to the second text and one number from there on. If the model has no
+        segments, they are taken as 0.
         """
         text = self.encode("a").tolist()
         single, pair = self._cut("a"), self._cut("a", "a")
+        # What surrounds the sample text in both results are the special pieces.
         start = _find(text, single.ids, 0)
         second = _find(text, pair.ids, start + len(text))
         before, after = single.ids[:start], single.ids[start + len(text) :]
@@ -259,7 +263,7 @@ class FileTokenizer:
         )
 
     def marked(self) -> FileTokenizer:
-        """Return the tokenizer with three more pieces, MARKS, that stand around a text and between two."""
+        """Return the tokenizer with three more pieces, MARKS, around a text and between two."""
         marks = {mark: len(self) + place for place, mark in enumerate(MARKS)}
         plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         start, delimiter, classify = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark in MARKS)
@@ -281,17 +285,17 @@ class FileTokenizer:
 
 
 AnyTokenizer = Tokenizer | FileTokenizer
-"""What sequences are made with."""
+"""The tokenizers that models can have."""
 
 
 def for_tasks(tokenizer: AnyTokenizer) -> AnyTokenizer:
-    """Return the tokenizer that fine-tuning takes: `marked` if it puts nothing around a text, else as it is."""
+    """Return the tokenizer for fine-tuning: `marked` if it puts no special pieces around a text, else unchanged."""
     bare = isinstance(tokenizer, FileTokenizer) and not tokenizer.form.specials(1)
     return tokenizer.marked() if bare else tokenizer  # type: ignore[union-attr]
 
 
 def _find(text: list[int], ids: list[int], start: int) -> int:
-    """Return the first position from `start` on at which the ids of a text stand, -1 if there is none."""
+    """Return the first position from `start` on of the ids `text` in `ids`, -1 if there is none."""
     places = range(max(start, 0), len(ids) - len(text) + 1)
     return next((place for place in places if ids[place : place + len(text)] == text), -1)
 

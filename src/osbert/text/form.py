@@ -1,4 +1,4 @@
-"""Form: the special pieces that stand before, between and after the texts of a sequence."""
+"""Form: the special pieces before, between and after the texts of a sequence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """The special pieces of a sequence by their ids: one text is `before a after`, a pair `before a between b after`.
+    """The ids of a sequence's special pieces: one text is `before a after`, a pair `before a between b after`.
 
     | family | before | between | after |
     |---|---|---|---|
@@ -20,9 +20,9 @@ class Form:
     | T5 | | `</s>` | `</s>` |
     | XLNet | | `<sep>` | `<sep><cls>` |
 
-    `second_segment`: the segment of a pair's second text and of what is after it; all else has segment 0.
-    `last_segment`: that of the last special piece, where it is of neither text (XLNet: 2). `summary`: which token the
-    tokenizer has for the state that stands for the whole sequence.
+    `second_segment`: segment of a pair's second text and of the pieces after it; all others have segment 0.
+    `last_segment`: segment of the last special piece if it belongs to neither text (XLNet: 2). `summary`: the token
+    whose hidden state represents the whole sequence.
 
     >>> roberta = Form(before=(0,), between=(2, 2), after=(2,), second_segment=0)
     >>> roberta.specials(1), roberta.specials(2), roberta.second(10)
@@ -38,7 +38,7 @@ class Form:
 
     @property
     def end(self) -> int | None:
-        """Return the piece that ends a written text, None if the form has none.
+        """Return the piece that ends a generated text, None if the form has none.
 
         >>> Form(before=(2,), between=(3,), after=(3,)).end
         3
@@ -46,9 +46,9 @@ class Form:
         return next(iter((*self.after, *self.between)), None)
 
     def specials(self, texts: int) -> int:
-        """Return how many special pieces a sequence of so many texts has."""
+        """Return the number of special pieces in a sequence of `texts` texts."""
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
 
     def second(self, first: int) -> int:
-        """Return the position at which a pair's second text begins if the first has so many pieces."""
+        """Return the position of the second text in a pair whose first text has `first` pieces."""
         return len(self.before) + first + len(self.between)

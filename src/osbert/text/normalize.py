@@ -1,7 +1,7 @@
-"""Text -> words as BERT sees them: cleaned, CJK apart, lower case without accents, cut at spaces and punctuation.
+"""Text -> BERT's words: cleaned, ideographs separated, lower case without accents, split at spaces and punctuation.
 
 The steps are those of google-research/bert's BasicTokenizer, in its order and with Python's own Unicode tables. Each
-step works on a whole text at once; two tables, filled as characters are met, say what becomes of each character.
+step works on a whole text at once with str.translate; its two tables are filled as characters occur.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ CJK = (
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-"""First and last code points of the blocks whose characters each stand alone as a word."""
+"""First and last code points of the blocks whose characters are words of their own."""
 
 IDEOGRAPHS = re.compile("([\u3400-\u4dbf\u4e00-\u9fff]+)")
-"""Runs of ideographs that no normalisation changes: each is a word, so that such a run needs no further look."""
+"""Runs of ideographs that normalisation does not change. Each ideograph is a word, so they need no further work."""
 
 _PLAIN_WORDS = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall  # complete for printable ASCII
-# str.split takes these for spaces; BERT removes them, so that what they stand between becomes one word.
+# str.split treats these as spaces; BERT removes them, which joins their neighbours to one word.
 _NOT_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _LONG_RUN = re.compile(r"(?<![^\w\s\x00-\x7f])[^\w\s\x00-\x7f]{64,}")
-"""A long run of marks and symbols. Every combining character that a decomposition can give is among them."""
+"""A long run of marks and symbols, which include every combining character that a decomposition can yield."""
 _ASCII_PUNCTUATION = frozenset(map(ord, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"))
 
 
 def is_cjk(code: int) -> bool:
-    """Return whether the character is an ideograph, which stands alone; kana and Hangul are spelt like letters."""
+    """Return whether the character is an ideograph, a word by itself; kana and Hangul are treated as letters."""
     return any(first <= code <= last for first, last in CJK)
 
 
 def is_punctuation(code: int) -> bool:
-    """Return whether the character is of a Unicode category P, or one of ASCII's signs ("$" and "^" among them)."""
+    """Return whether the character has a Unicode category P or is an ASCII symbol ("$" and "^" among them)."""
     return code in _ASCII_PUNCTUATION or unicodedata.category(chr(code)).startswith("P")
 
 
 def chunks(text: str) -> list[str]:
-    """Return what stands between spaces, as it is. The words of a text are those of its chunks, one after the other."""
+    """Split a text at spaces, without normalisation. The words of a text are those of its chunks, in order."""
     if (
         "\x1c" in text  # for a short text these seven searches are faster than one by a regular expression
         or "\x1d" in text
@@ -60,10 +60,10 @@ def chunks(text: str) -> list[str]:
 
 
 def decompose(text: str) -> str:
-    """Return the canonical decomposition (NFD) of a text, in time n log n.
+    """Return the canonical decomposition (NFD) of a text in O(n log n) time.
 
-    Python sorts combining characters by insertion, in time n^2 for a run of n, unless they are in order already: long
-    runs are therefore sorted first.
+    Python sorts combining characters by insertion, in O(n^2) for a run of n, unless they are sorted already. Long runs
+    are therefore sorted first.
     """
     if _LONG_RUN.search(text):
         apart = "".join(unicodedata.normalize("NFD", character) for character in text)
@@ -73,12 +73,13 @@ def decompose(text: str) -> str:
 
 def _ordered(run: re.Match[str]) -> str:
     """Return a run with each sequence of combining characters sorted by combining class."""
+    # sorted() is stable, as the canonical ordering requires (Unicode, section 3.11).
     parts = groupby(run[0], key=lambda character: unicodedata.combining(character) > 0)
     return "".join("".join(sorted(part, key=unicodedata.combining) if combining else part) for combining, part in parts)
 
 
 class TracedWord(NamedTuple):
-    """A word with, for each of its characters, the range of the original text that it came from."""
+    """A word, and the range of the original text from which each of its characters comes."""
 
     text: str
     starts: list[int]
@@ -86,7 +87,7 @@ class TracedWord(NamedTuple):
 
 
 class _Cleaning(dict[int, str | None]):
-    """What becomes of a character at first: None goes, spaces become " ", an ideograph gets a space on either side."""
+    """The first translation of characters: control characters to None, spaces to " ", ideographs between two spaces."""
 
     def __init__(self, *, cjk: bool) -> None:
         self.cjk = cjk
@@ -106,7 +107,7 @@ class _Cleaning(dict[int, str | None]):
 
 
 class _Splitting(dict[int, str | None]):
-    """What becomes of a character at last: an accent goes, a punctuation mark gets a space on either side."""
+    """The last translation of characters: accents to None, punctuation marks between two spaces."""
 
     def __init__(self, *, strip_accents: bool) -> None:
         self.strip_accents = strip_accents
@@ -123,10 +124,10 @@ class _Splitting(dict[int, str | None]):
 
 
 class Normalizer:
-    """The first half of tokenization: a text's words, normalised."""
+    """The first half of tokenization: text to normalised words."""
 
     def __init__(self, *, lowercase: bool, strip_accents: bool, cjk: bool) -> None:
-        """Prepare; `cjk` sets ideographs apart. google-research/bert strips accents exactly when it lowercases."""
+        """Prepare the tables. `cjk` separates ideographs. google-research/bert strips accents when it lowercases."""
         self.lowercase = lowercase
         self.strip_accents = strip_accents
         self._cleaning = _Cleaning(cjk=cjk)
@@ -144,17 +145,19 @@ class Normalizer:
         return text.translate(self._splitting).split()
 
     def traced(self, text: str) -> list[TracedWord]:
-        """Return the same words, each character with the range of `text` it came from; slower.
+        """Return the same words with the range of `text` from which each character comes; slower.
 
-        An accent that goes, and what was removed before it, belongs to the character it stood on. Several characters
-        may come from one and the same (the jamo of a Hangul syllable); starts and ends never decrease.
+        The range of a removed accent, and of text removed before it, is added to the character before. Several
+        characters may come from one (the jamo of a Hangul syllable). Starts and ends never decrease.
         """
+        # The steps of `words`, with an array of origins that each step carries along.
         characters, origins = self._clean_and_trace(text)
         if self.strip_accents:
             characters, origins = _decompose_and_trace(characters, origins)
         words: list[TracedWord] = []
         word = TracedWord("", [], [])
         found: list[str] = []
+        # A final space ends the last word.
         for character, origin in zip([*characters, " "], [*origins, len(text)]):
             became = self._splitting[ord(character)]
             if became is None:
@@ -196,4 +199,5 @@ def _decompose_and_trace(text: str, origins: list[int]) -> tuple[str, list[int]]
 
 
 def _finished(text: str, word: TracedWord) -> TracedWord:
+    # Sorting combining characters may have swapped origins: make them non-decreasing.
     return TracedWord(text, list(accumulate(word.starts, max)), list(accumulate(word.ends, max)))

@@ -1,4 +1,4 @@
-"""Where the words of a text lie in it: those of BERT's basic tokenizer, or its characters."""
+"""The ranges of a text's words: those of BERT's basic tokenizer, or single characters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Split = Literal["words", "characters"]
 """words: at spaces, and around each punctuation mark and each ideograph. characters: each is a word of its own."""
 
 Range = tuple[int, int]
-"""The characters of a text from the first to before the second."""
+"""Start and end of a range of characters, the end excluded."""
 
 _CHUNK = re.compile(r"[^ \t\n\r]+")
 
 
 def ranges(text: str, split: Split) -> list[Range]:
-    """Return where the words of a text lie, in their order; they do not overlap, and none is of spaces alone."""
+    """Return the ranges of a text's words, in order; they do not overlap, and none is blank."""
     if split == "characters":
         return [(place, place + 1) for place, character in enumerate(text) if not character.isspace()]
     found: list[Range] = []
@@ -34,5 +34,5 @@ def ranges(text: str, split: Split) -> list[Range]:
 
 @cache
 def _basic() -> Normalizer:
-    """Return the splitter; how it spells words does not matter here."""
+    """Return a normalizer; only its ranges are used, so its spelling does not matter."""
     return Normalizer(lowercase=False, strip_accents=False, cjk=True)

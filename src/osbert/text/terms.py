@@ -1,4 +1,4 @@
-"""The words of a text that an index or a table of frequent words counts: lower case, without punctuation."""
+"""The terms of a text for an index or a table of frequent words: lower case, without punctuation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from osbert.text.normalize import CJK
 _KANA = "\u3041-\u30ff"
 _UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff"
-"""Marks above, below and within the letters of a word, which are no letters themselves."""
+"""Combining marks in words, which are not letters themselves."""
 _TERM = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS}])+")
 _RUN = re.compile(f"[{_UNSPACED}]")
 
 
 def terms(text: str) -> list[str]:
-    """Return the words of a text in their order; text without spaces gives its pairs of characters (bigrams).
+    """Return the terms of a text in order; Chinese and Japanese yield bigrams of characters.
 
     >>> terms("The Café's 2 films"), terms("我喜欢")
     (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])

@@ -1,9 +1,9 @@
-"""Tokenizer: text -> ids and back, exactly as google-research/bert, with caches that make it fast.
+"""Tokenizer: text -> ids and back, exactly as google-research/bert, made fast by caches.
 
-What stands between two spaces always gives the same ids, and a few hundred thousand such chunks make up nearly all of
-any text. So a text is split at spaces by str.split, each chunk is looked up, and the bytes of its ids are joined:
-three calls for a text of any length. A chunk not met before is normalised and cut into words, which have a cache of
-their own. Caches hold a bounded number of entries; those not used for a long time are dropped.
+A chunk between two spaces always gives the same ids, and a few hundred thousand chunks make up nearly all of any text.
+So a text is split by str.split, each chunk is looked up, and the bytes of its ids are joined: three calls for a text of
+any length. A new chunk is normalised and split into words, which have their own cache. Caches are bounded and drop
+entries that were not used for a long time.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from osbert.text.wordpiece import WordPiece, continues
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 CHUNKS = 1 << 18
-"""Chunks in a generation of the cache: two generations are about 100 MB a process at most."""
+"""Chunks in a generation of the cache; two generations are at most about 100 MB per process."""
 WORDS = 1 << 16
 """The same for words, and for chunks with their offsets."""
 CACHED = 32
-"""Characters of the longest chunk that is kept: longer ones hardly come again."""
+"""Characters of the longest chunk that is cached; longer ones rarely recur."""
 
 GATHERED = 1 << 13
-"""Characters of short texts that are encoded at a time."""
+"""Characters of short texts that are encoded together."""
 
 _BORDER = "\0"
 _FREQUENT = ".,'\"-()!?"
-"""Signs that are set apart in gathered texts, so that "end.", "end" and "End," are one entry of the cache."""
+"""Signs that are separated in gathered texts, so that "end.", "end" and "End," share one cache entry."""
 _CHUNK = re.compile(r"[^ \t\n\r]+")
 
 Value = TypeVar("Value")
 
 ChunkPieces = tuple[list[int], list[int], list[int], list[int]]
-"""ids, starts, ends, words; places and words counted from the beginning of the chunk."""
+"""ids, starts, ends, words; positions and words count from the beginning of the chunk."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The n pieces of a text and where they lie in it.
+    """The n pieces of a text and their ranges in it.
 
     `ids` (n,). `starts`, `ends` (n,): characters of the original text, starts and ends never decreasing. `words` (n,):
-    the word (between spaces and punctuation) that each piece is of, from 0. All int32.
+    index of each piece's word (between spaces and punctuation), from 0. All int32.
     """
 
     ids: NDArray[np.int32]
@@ -66,9 +66,9 @@ class Encoding:
 
 
 class _Cache(dict[str, Value]):
-    """Computes what is missing and keeps it, in two generations of at most `most` entries each.
+    """Computes missing entries and keeps them, in two generations of at most `most` entries each.
 
-    When the young generation is full it becomes the old one; an entry that is used there moves back to the young.
+    When the young generation is full it replaces the old one; an old entry that is used becomes young again.
     """
 
     def __init__(self, compute: Callable[[str], Value], *, most: int) -> None:
@@ -80,6 +80,7 @@ class _Cache(dict[str, Value]):
         value = self.old.get(key)
         if value is None:
             value = self.compute(key)
+        # Lookups of young entries never come here: dict calls __missing__ only for missing keys.
         if len(key) <= CACHED:
             if len(self) >= self.most:
                 self.old = dict(self)
@@ -89,10 +90,10 @@ class _Cache(dict[str, Value]):
 
 
 class Tokenizer:
-    """A vocabulary and the way text is cut into its pieces. Two are equal when their fingerprints are."""
+    """A vocabulary and the settings of normalisation. Two tokenizers are equal if their fingerprints are."""
 
     spaced = False
-    """Whether a space before a word is in the word's first piece."""
+    """Whether a word's first piece includes the space before it."""
 
     def __init__(
         self,
@@ -102,11 +103,11 @@ class Tokenizer:
         strip_accents: bool | None = None,
         cjk: bool = True,
     ) -> None:
-        """Take the pieces in the order of their ids.
+        """Use the pieces, in the order of their ids.
 
-        `strip_accents` None means the same as `lowercase`; `cjk` sets each ideograph apart as a word.
+        `strip_accents` None means the value of `lowercase`; `cjk` makes each ideograph a word.
 
-        Raises UserError when a special piece is missing or a piece stands twice.
+        Raises UserError if a special piece is missing or a piece is repeated.
         """
         self.vocabulary = tuple(vocabulary)
         self.lowercase = lowercase
@@ -131,7 +132,7 @@ class Tokenizer:
         return len(self.vocabulary)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other cuts every text in the same way into the same ids."""
+        """Return whether the other one encodes every text to the same ids."""
         return isinstance(other, Tokenizer) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
@@ -139,24 +140,24 @@ class Tokenizer:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[object, ...]]:
-        """Pickle the vocabulary and settings; caches stay behind."""
+        """Pickle the vocabulary and the settings without the caches."""
         return _restored, (self.vocabulary, self.lowercase, self.strip_accents, self.cjk)
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text (n,), without specials: google-research/bert's FullTokenizer, piece for piece.
 
-        "[MASK]" and the like written in the text are cut as any text is.
+        "[MASK]" and the like in the text are tokenized like any text.
         """
         return np.frombuffer(self.encode_bytes(text), self.id_type).astype(np.int32)
 
     def encode_bytes(self, text: str) -> bytes:
-        """Return the same ids as little-endian bytes of `id_type`: the fastest way, as building a corpus needs it."""
+        """Return the same ids as little-endian bytes of `id_type`, the fastest form, for building a corpus."""
         return b"".join(map(self._chunk_bytes, chunks(text)))
 
     def encode_many(self, texts: Sequence[str]) -> list[bytes]:
-        """Return `encode_bytes` of each text: for many short ones, mostly ASCII, in less time.
+        """Return `encode_bytes` of each text; faster for many short, mostly ASCII texts.
 
-        ASCII texts are gathered and encoded as one, a border between two of them becoming [PAD], which no text has.
+        ASCII texts are joined and encoded as one; the border between two becomes [PAD], which no text contains.
         """
         found = [b""] * len(texts)
         gathered: list[int] = []
@@ -179,10 +180,10 @@ class Tokenizer:
         return self.encode_many([text[start:end] for start, end in words])
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """Return the same ids with the place of each piece in the text as it was given.
+        """Return the same ids with the range of each piece in the original text.
 
-        text[start:end] normalises to the piece, unless the piece is [UNK] (then it is the word) or a border between two
-        pieces falls within what was one character (the jamo of a Hangul syllable; then both have that character).
+        text[start:end] normalises to the piece, unless the piece is [UNK] (then it is the word) or the border of two
+        pieces is inside one original character (the jamo of a Hangul syllable; then both have its range).
         """
         ids: list[int] = []
         starts: list[int] = []
@@ -205,11 +206,12 @@ class Tokenizer:
         return [self.vocabulary[index] for index in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the pieces as text: those that continue a word joined to it, words and punctuation a space apart."""
+        """Return the text of the pieces: continuing pieces are joined to their word, all others separated by spaces."""
         tokens = self.tokens(ids)
         return "".join(token[2:] if continues(token) else f" {token}" for token in tokens).removeprefix(" ")
 
     def _encode_gathered(self, texts: Sequence[str], places: Sequence[int], found: list[bytes]) -> None:
+        # The spaces make the border a chunk of its own.
         text = f" {_BORDER} ".join([texts[place] for place in places])
         if self.lowercase:
             text = text.lower()
@@ -218,6 +220,7 @@ class Tokenizer:
                 text = text.replace(sign, f" {sign} ")
         joined = b"".join(map(self._gathered_bytes, chunks(text)))
         size = self.id_type.itemsize
+        # Indices of [PAD], in bytes.
         borders = np.flatnonzero(np.frombuffer(joined, self.id_type) == self.pad) * size
         start = 0
         for place, end in zip(places, [*borders.tolist(), len(joined)]):
@@ -242,6 +245,7 @@ class Tokenizer:
     def _encode_runs(self, runs: Sequence[str]) -> Iterator[bytes]:
         for place, run in enumerate(runs):
             if place % 2:
+                # A string is iterated by character: each ideograph is a word.
                 yield from map(self._word_bytes, run)
             elif run:
                 yield self._chunk_bytes(run)

@@ -1,7 +1,7 @@
-"""Texts -> a vocabulary: words are counted here in bounded memory, and the `tokenizers` library learns the pieces.
+"""Texts -> a WordPiece vocabulary: counts words in bounded memory; the library `tokenizers` learns the pieces.
 
-The library joins the most frequent pair of neighbouring pieces, again and again, as byte-pair encoding does. The
-trainer that made the published BERT vocabularies chose pairs by likelihood and was never published.
+The library repeatedly merges the most frequent pair of adjacent pieces, as in byte-pair encoding. The trainer of the
+published BERT vocabularies chose pairs by likelihood and was never published.
 
 The same texts give the same vocabulary, byte for byte, in every process and with any number of threads. The library
 numbers single characters in the order of a hash table, and breaks ties between pairs by these numbers; so all
@@ -20,28 +20,28 @@ from osbert.text.tokenizer import SPECIALS
 from osbert.text.wordpiece import LONGEST_WORD
 
 MOST_WORDS = 1_000_000
-"""Distinct words that are counted at a time; beyond, the rarer half is forgotten. About 200 MB."""
+"""Most distinct words in memory, about 200 MB; when there are more, the rarer half is dropped."""
 MOST_CHUNKS = 500_000
 MOST_CHARACTERS = 1 << 25
-"""Characters of text after which the chunks counted so far become words, however few there are."""
+"""Characters of text after which the chunks counted so far are split into words, however few they are."""
 MOST_OCCURRENCES = 20_000_000
-"""Occurrences of words that the library is given; beyond, all counts are scaled down to this sum."""
+"""Most occurrences of words that are passed to the library; larger counts are scaled down to this sum."""
 _LINE = 1 << 16
 
 
 class WordCounter:
     """Counts the words of texts in bounded memory.
 
-    Chunks between spaces are counted as they are, which is fast, and are cut into words together from time to time.
+    Chunks between spaces are counted without normalisation, which is fast, and split into words from time to time.
     """
 
     def __init__(self, *, lowercase: bool, strip_accents: bool | None = None, most: int = MOST_WORDS) -> None:
-        """Count at most `most` distinct words at a time; `strip_accents` None means the same as `lowercase`."""
+        """Count at most `most` distinct words at a time; `strip_accents` None means the value of `lowercase`."""
         strip_accents = lowercase if strip_accents is None else strip_accents
         self.normalizer = Normalizer(lowercase=lowercase, strip_accents=strip_accents, cjk=True)
         self.most = most
         self.forgotten = 0
-        """Occurrences of words that were forgotten because they were rare."""
+        """Occurrences of words that were dropped because they were rare."""
         self._words: Counter[str] = Counter()
         self._chunks: Counter[str] = Counter()
         self._characters = 0
@@ -49,6 +49,7 @@ class WordCounter:
     def add(self, text: str) -> None:
         """Count the words of one more text."""
         parts = [text] if text.isascii() else IDEOGRAPHS.split(text)  # runs of ideographs are at the odd places
+        # Counter.update iterates a string by character: each ideograph is a word.
         self._words.update("".join(parts[1::2]))
         self._chunks.update(chunks(" ".join(parts[::2])))
         self._characters += len(text)
@@ -56,7 +57,7 @@ class WordCounter:
             self._cut_chunks()
 
     def words(self) -> Counter[str]:
-        """Return the occurrences of each word so far. Words over 200 characters, which are [UNK], are not counted."""
+        """Return the count of each word so far, without words over 200 characters, which are [UNK]."""
         self._cut_chunks()
         return self._words
 
@@ -98,7 +99,7 @@ def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 
 
 
 def check_settings(*, vocabulary: int, alphabet: int, minimum: int) -> None:
-    """Raise UserError when there is no room for pieces beside the special ones, or a setting is below 1."""
+    """Raise UserError if there is no room for pieces besides the special ones, or a setting is below 1."""
     if vocabulary <= len(SPECIALS):
         raise UserError(
             f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more.",
@@ -110,9 +111,9 @@ def check_settings(*, vocabulary: int, alphabet: int, minimum: int) -> None:
 
 
 def choose_characters(words: Mapping[str, int], *, room: int, alphabet: int, minimum: int) -> dict[str, bool]:
-    """Return the characters to keep, sorted, each with whether it needs a form that continues a word.
+    """Return the characters to keep, sorted, and whether each needs a form that continues a word ("##a").
 
-    That is the case when it was seen in a word of several characters. At most `room` forms.
+    It does if it occurs in a word of several characters. There are at most `room` forms.
     """
     counts: Counter[str] = Counter()
     inside: set[str] = set()
@@ -135,7 +136,7 @@ def choose_characters(words: Mapping[str, int], *, room: int, alphabet: int, min
 
 
 def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, room: int, minimum: int) -> list[str]:
-    """Return the pieces in the order of their ids: the characters' forms as given, then what the library learns."""
+    """Return the pieces in the order of their ids: the forms of the characters, then the learnt pieces."""
     from tokenizers import Tokenizer as Library
     from tokenizers.models import WordPiece
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -144,6 +145,7 @@ def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, roo
     forms = [*characters, *(f"##{character}" for character, continues in characters.items() if continues)]
     library = Library(WordPiece(unk_token="[UNK]"))
     library.pre_tokenizer = WhitespaceSplit()
+    # Special pieces get the first ids in the given order, which makes ties deterministic (see above).
     trainer = WordPieceTrainer(vocab_size=room, min_frequency=minimum, special_tokens=forms, show_progress=False)
     library.train_from_iterator(repeated(words), trainer)
     ids = library.get_vocab(with_added_tokens=False)
@@ -151,10 +153,11 @@ def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, roo
 
 
 def repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Yield lines in which each word stands as often as it was counted: the library takes no counts."""
+    """Yield lines in which each word is repeated by its count, because the library does not accept counts."""
     total = sum(words.values())
     for word, count in sorted(words.items()):
         if total > MOST_OCCURRENCES:
+            # Scaled in integers and rounded to nearest; no word is lost.
             count = max(1, (count * MOST_OCCURRENCES + total // 2) // total)
         line = max(1, _LINE // len(word))
         for begin in range(0, count, line):

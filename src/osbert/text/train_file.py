@@ -1,4 +1,4 @@
-"""Texts -> byte-level BPE or Unigram: chunks are counted here in bounded memory, `tokenizers` learns the pieces.
+"""Texts -> byte-level BPE or Unigram: counts chunks in bounded memory; `tokenizers` learns the pieces.
 
 Byte-level BPE is GPT-2's and RoBERTa's (Radford et al. 2019, section 2.2); Unigram (Kudo 2018) is ALBERT's and XLNet's,
 with the sign of a space before each word and punctuation set apart.
@@ -24,22 +24,22 @@ from osbert.text.wordpiece import LONGEST_WORD
 BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """RoBERTa's special pieces, in the order of their ids."""
 UNIGRAM = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-"""ALBERT's."""
+"""ALBERT's special pieces, in the order of their ids."""
 BYTES = 256
 DIGITS = 4
-"""Digits of a Unigram score behind the point."""
+"""Decimal places of a Unigram score."""
 STEP = 1e-4
-"""By how much the library ranks one hardly used character before the other."""
+"""Difference between the scores of consecutive hardly used characters in the library."""
 
 
 class ChunkCounter:
-    """Counts what stands between spaces, in bounded memory; the first of a text apart, which no space is before."""
+    """Counts chunks with the space before them, in bounded memory; the first chunk of a text has no space."""
 
     def __init__(self, *, most: int = MOST_CHUNKS) -> None:
-        """Count at most `most` different chunks at a time; beyond, the rarer half is forgotten."""
+        """Count at most `most` different chunks; when there are more, the rarer half is dropped."""
         self.most = most
         self.forgotten = 0
-        """Occurrences of chunks that were forgotten because they were rare."""
+        """Occurrences of chunks that were dropped because they were rare."""
         self._chunks: Counter[str] = Counter()
 
     def add(self, text: str) -> None:
@@ -56,7 +56,7 @@ class ChunkCounter:
             self.forgotten += before - self._chunks.total()
 
     def words(self) -> Counter[str]:
-        """Return the occurrences of each chunk so far, with the space that is before it."""
+        """Return the count of each chunk so far, with the space before it."""
         return self._chunks
 
 
@@ -137,7 +137,7 @@ def learn_unigram(
 
 
 def check_bytes(vocabulary: int) -> None:
-    """Raise UserError when there is no room for pieces beside the bytes and the special ones."""
+    """Raise UserError if there is no room for pieces besides the bytes and the special ones."""
     if vocabulary <= len(BYTE_LEVEL) + BYTES:
         raise UserError(
             f"A vocabulary of {vocabulary} has no room for pieces beside {BYTES} bytes and {', '.join(BYTE_LEVEL)}: "
@@ -153,12 +153,12 @@ def _lowercase() -> Any:
 
 
 def _parts(chunk: str) -> list[str]:
-    """Return a chunk in parts of at most LONGEST_WORD characters: text without spaces, as Chinese is."""
+    """Split a chunk into parts of at most LONGEST_WORD characters: text without spaces, such as Chinese."""
     return [chunk[start : start + LONGEST_WORD] for start in range(0, len(chunk), LONGEST_WORD)]
 
 
 def _cut(library: Any, found: Mapping[str, int]) -> Counter[str]:
-    """Return the occurrences of what the library cuts chunks into before it looks for pieces; it has no spaces."""
+    """Count the units into which the library splits chunks before it looks for pieces; they have no spaces."""
     words: Counter[str] = Counter()
     for chunk, count in found.items():
         text = chunk if library.normalizer is None else library.normalizer.normalize_str(chunk)
@@ -170,10 +170,11 @@ def _cut(library: Any, found: Mapping[str, int]) -> Counter[str]:
 
 
 def _train(library: Any, trainer: Any, words: Mapping[str, int]) -> None:
-    """Give the library's model the pieces that the trainer learns from words and their counts."""
+    """Train the library's model on words and their counts."""
     from tokenizers import Tokenizer as Library
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
+    # The words are split and normalised already, so only spaces may separate them now.
     learner = Library(library.model)
     learner.pre_tokenizer = WhitespaceSplit()
     learner.train_from_iterator(repeated(words), trainer)
@@ -183,7 +184,7 @@ def _train(library: Any, trainer: Any, words: Mapping[str, int]) -> None:
 def _written(
     library: Any, *, specials: Sequence[str], pieces: Sequence[str], settings: Mapping[str, Any]
 ) -> FileTokenizer:
-    """Return the tokenizer of a library's file; `specials`: which of NAMES each of its special `pieces` is."""
+    """Convert the library's tokenizer; `specials`: the name (see NAMES) of each of its special `pieces`."""
     from tokenizers import AddedToken
 
     named = dict(zip(specials, pieces, strict=True))
@@ -198,10 +199,10 @@ def _written(
 
 
 def _settled(scored: Iterable[Sequence[Any]], specials: int) -> list[list[Any]]:
-    """Return the pieces [piece, score] of a Unigram model, after the special ones in an order that is always the same.
+    """Return the pieces [piece, score] of a Unigram model in a deterministic order, special ones first.
 
-    Characters that the library hardly uses stand a STEP apart above the lowest score, in the order of a hash table:
-    they get these scores in their own order.
+    The library gives hardly used characters scores STEP apart above the lowest one, in the order of a hash table. Here
+    they get the same scores in their own order.
     """
     rounded = [(str(piece), round(float(score), DIGITS)) for piece, score in scored]
     head, pieces = rounded[:specials], rounded[specials:]

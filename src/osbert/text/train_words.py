@@ -1,6 +1,6 @@
-"""Texts -> a closed vocabulary of words: the most frequent ones are pieces, all others are the unknown piece.
+"""Texts -> a closed vocabulary of words: the most frequent words are pieces, all others become the unknown piece.
 
-Words are those of BERT's basic tokenizer (normalize.py). word2vec, GloVe and ELMo learn from such vocabularies.
+Words are those of BERT's basic tokenizer (normalize.py). word2vec, GloVe and ELMo use such vocabularies.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def learn_words(
 
 
 def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = False) -> FileTokenizer:
-    """Return the tokenizer whose pieces are RoBERTa's special ones, then these words in their order.
+    """Return the tokenizer with RoBERTa's special pieces, followed by these words in order.
 
-    `lowercase` also strips accents. `spaces`: words are whatever stands between spaces, as it is; by default text is
-    cut as BERT's basic tokenizer does. Two equal words, or one that is a special piece, are the caller's mistake.
+    `lowercase` also strips accents. `spaces`: split text at spaces only, without normalisation; by default as
+    BERT's basic tokenizer. Repeated words and words that are special pieces are not checked.
     """
     pieces = [*BYTE_LEVEL, *words]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -66,5 +66,5 @@ def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = Fals
 
 
 def _broken(word: str) -> bool:
-    """Return whether a word has half a surrogate pair, which no file can hold."""
+    """Return whether a word has half a surrogate pair, which UTF-8 cannot encode."""
     return any("\ud800" <= character <= "\udfff" for character in word)

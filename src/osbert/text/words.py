@@ -1,8 +1,8 @@
-"""Where words start in text without spaces between them: Chinese, whose characters each stand alone as a piece.
+"""Word starts in text without spaces: Chinese, each of whose characters is a piece.
 
-A segmenter is a function from a run of ideographs to its words, which together are that run. Only such runs are
-affected: what stands between them has its words from spaces and punctuation, as ever. Characters then play the part of
-pieces, so whole-word masking hides Chinese words (SPEC 2).
+A segmenter is a function from a run of ideographs to its words, which cover the run. Other text has its words from
+spaces and punctuation as usual. Ideographs are then pieces of words, so whole-word masking hides Chinese words (SPEC
+2).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import CJK
 
 Words = Literal["characters", "segmented", "rjieba"]
-"""Whose words: each ideograph is one, those without a space between them are one, or rjieba's."""
+"""The words of Chinese: single ideographs, runs of ideographs without a space, or the words of rjieba."""
 
 Segmenter = Callable[[str], list[str]]
 
 KEPT = 1 << 12
-"""Stretches between ideographs, punctuation mostly, whose pieces are remembered."""
+"""Cached texts between runs of ideographs, mostly punctuation."""
 
 _RUNS = re.compile("([" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]+)")
 
 
 def segmenter(words: Words) -> Segmenter | None:
-    """Return the function that cuts a run of ideographs into words; None when each is a word of its own.
+    """Return the function that splits a run of ideographs into words; None if each is a word.
 
-    Raises UserError when a library is needed that is not installed.
+    Raises UserError if the library for it is not installed.
     """
     if words == "characters":
         return None
@@ -40,7 +40,7 @@ def segmenter(words: Words) -> Segmenter | None:
 
 
 def check_words(words: Words, tokenizer: AnyTokenizer) -> None:
-    """Raise UserError, before any work, if this tokenizer or installation cannot divide text into such words."""
+    """Raise UserError if `words` is unknown, or this tokenizer or installation does not support it."""
     if words not in get_args(Words):
         raise UserError(f"words must be one of {', '.join(get_args(Words))}, not '{words}'.", code="invalid-value")
     if segmenter(words) is not None and not tokenizer.cjk:
@@ -52,9 +52,9 @@ def check_words(words: Words, tokenizer: AnyTokenizer) -> None:
 
 
 def word_finder(tokenizer: AnyTokenizer, segment: Segmenter) -> Callable[[str], bytes]:
-    """Return a function from a text to one byte for each of its pieces: 1 where a word starts, else 0.
+    """Return a function from a text to one byte per piece: 1 if a word starts there, else 0.
 
-    The tokenizer makes one piece of each ideograph; `segment` cuts each run of them into words.
+    Each ideograph must be one piece of the tokenizer; `segment` splits each run of them into words.
     """
 
     @lru_cache(maxsize=KEPT)

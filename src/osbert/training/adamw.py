@@ -1,4 +1,4 @@
-"""torch's AdamW without its guards against torch.compile, which import over a second's worth of modules."""
+"""torch's AdamW without its torch.compile guards, whose imports take more than a second."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 class PlainAdamW(torch.optim.AdamW):
-    """AdamW (Loshchilov and Hutter 2019, algorithm 2) whose methods are torch's own, taken out of their decorators.
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) whose methods are torch's own without their decorators.
 
-    The decorators matter only to an optimiser that is compiled, which osbert's never is. At the first call they import
-    torch._dynamo, which takes as long as importing torch: most of what a small run takes in all.
+    The decorators matter only for compiled optimisers, which osbert does not use. At the first call they import
+    torch._dynamo, which takes as long as importing torch: most of the time of a small run.
     """
 
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment: written aside, synced, hashed, and only then given their name."""
+"""Checkpoints that survive a kill at any moment: written to another name, synced, hashed, and only then renamed."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from osbert.files import disk_full, file_sha256, share, sync
 from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
-"""The folder of the checkpoints, in a run's folder."""
+"""Name of the folder of checkpoints in a run's folder."""
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
-"""Ending of the name of a folder that is being written or removed."""
+"""Suffix of the name of a folder that is being written or removed."""
 REPLACED = ".replaced"
-"""Ending of the name of a checkpoint while another one of the same step takes its place."""
+"""Suffix of the name of a checkpoint that is being replaced by another one of the same step."""
 DAMAGED = "damaged-"
 """Prefix of the name of a damaged checkpoint."""
 
 
 class WriteError(Exception):
-    """A checkpoint could not be written; the ones before it are untouched. Its text says why."""
+    """A checkpoint could not be written. Earlier checkpoints are untouched. The message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """All that a run needs to go on: `weights` and `optimizer` by name, and `state`, plain values for JSON."""
+    """Everything that a run needs to resume: `weights` and `optimizer` tensors by name, and JSON values in `state`."""
 
     step: int
     weights: Mapping[str, Tensor]
@@ -51,14 +51,14 @@ class Checkpoints:
     """The folder checkpoints/ of a run: step-N/ for each of the last `keep` checkpoints."""
 
     def __init__(self, folder: Path, *, keep: int = 2) -> None:
-        """Stand for `folder`, which need not be there yet."""
+        """Use `folder`, which need not exist yet. Keep the newest `keep` checkpoints."""
         self.folder = folder
         self.keep = keep
         self.unremoved: set[int] = set()
         """Steps of old checkpoints that could not be removed and have been reported."""
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, whole or damaged, oldest first."""
+        """Return the steps that have a checkpoint, valid or damaged, oldest first."""
         if not self.folder.is_dir():
             return []
         found = (re.fullmatch(r"step-(\d+)", entry.name) for entry in self.folder.iterdir())
@@ -69,20 +69,21 @@ class Checkpoints:
         return self.folder / f"step-{step}"
 
     def tidy(self) -> None:
-        """Remove what a killed process left half written or half removed, and put back what it was about to replace.
+        """Remove folders that a killed process left incomplete, and restore the checkpoint that it was replacing.
 
-        Only the one that holds the run may.
+        Call it only with the lock of the run.
         """
+        # First put back, so that the replaced checkpoint survives if its successor was not renamed yet.
         for entry in self.folder.glob(f"step-*{REPLACED}"):
             self._put_back(entry)
         for entry in self.folder.glob(f"*{UNFINISHED}"):
             shutil.rmtree(entry, ignore_errors=True)
 
     def save(self, checkpoint: Checkpoint) -> list[str]:
-        """Write a checkpoint and then remove the oldest beyond `keep`; return a message for each that cannot be.
+        """Write a checkpoint, then remove the oldest beyond `keep`. Return a message for each that cannot be removed.
 
-        One of the same step is replaced. Raises WriteError when it cannot be written, a full disk for one; what was
-        there before is kept.
+        A checkpoint of the same step is replaced. Raises WriteError if the new one cannot be written, for example on
+        a full disk; the old ones are then kept.
         """
         path = self.path(checkpoint.step)
         aside = self.folder / f"{path.name}{UNFINISHED}"
@@ -91,18 +92,20 @@ class Checkpoints:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
             _write(aside, checkpoint)
+            # Only now does the name step-N exist: a kill before leaves just an unfinished folder.
             self._give_name(aside, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(aside, ignore_errors=True)
             raise WriteError(f"{path}: {reason(error, self.folder)}") from error
+        # Old checkpoints go only after the new one is complete.
         return [message for step in self.steps()[: -self.keep] if (message := self._unremoved(step))]
 
     def newest(self) -> tuple[int | None, list[str]]:
-        """Return the newest step whose checkpoint is whole, None if there is none, and a message for each damaged one.
+        """Return the newest step with a valid checkpoint, None if there is none, and a message for each damaged one.
 
-        A damaged one is set aside under another name, so that it never counts as one of those to keep.
+        A damaged checkpoint is renamed, so that it does not count towards `keep`.
 
-        Raises UserError when there are checkpoints but all of them are damaged.
+        Raises UserError if all checkpoints are damaged.
         """
         damages: list[str] = []
         for step in reversed(self.steps()):
@@ -122,19 +125,20 @@ class Checkpoints:
         return None, []
 
     def read(self, step: int) -> Checkpoint:
-        """Return the checkpoint of a step that `newest` has verified."""
+        """Load the checkpoint of a step that `newest` has verified."""
         path = self.path(step)
         state = read_json(path / STATE)
         weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
         return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
 
     def _give_name(self, aside: Path, path: Path) -> None:
-        """Rename a written checkpoint; at every moment it or the one that it replaces is complete."""
+        """Rename a written checkpoint. At every moment it or the one that it replaces exists and is complete."""
         before = path.with_name(f"{path.name}{REPLACED}")
         if path.exists():
             shutil.rmtree(before, ignore_errors=True)
             path.rename(before)
         try:
+            # A rename is atomic, but not durable until the folder is synced.
             aside.rename(path)
             sync(self.folder)
         finally:
@@ -142,7 +146,7 @@ class Checkpoints:
                 self._put_back(before)
 
     def _put_back(self, before: Path) -> None:
-        """Give a checkpoint that was being replaced its name back, or remove it if the other one has it by now."""
+        """Restore the name of a checkpoint that was being replaced, or remove it if the new one has that name."""
         path = before.with_name(before.name.removesuffix(REPLACED))
         if path.exists():
             shutil.rmtree(before, ignore_errors=True)
@@ -150,7 +154,7 @@ class Checkpoints:
             before.rename(path)
 
     def _unremoved(self, step: int) -> str:
-        """Remove an old checkpoint; return a message, once, if that fails: a newer one is safe, so that is no error."""
+        """Remove an old checkpoint. If that fails, return a message the first time; it is no error."""
         path = self.path(step)
         try:
             self._remove(path)
@@ -161,7 +165,7 @@ class Checkpoints:
         return ""
 
     def _remove(self, path: Path) -> None:
-        """Remove a checkpoint by way of another name, so that a kill halfway leaves no damaged one."""
+        """Rename a checkpoint and then remove it, so that a kill in between leaves no damaged one."""
         aside = self.folder / f"removed-{path.name}{UNFINISHED}"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
@@ -170,9 +174,9 @@ class Checkpoints:
 
 @contextmanager
 def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
-    """Make a full disk in the block an error for the user, who reads what could not be written and what to do.
+    """Turn an OSError about a full disk into a UserError with advice.
 
-    `goes_on`: where the same command continues.
+    `goes_on`: from where the same command would continue, for the message.
     """
     try:
         yield
@@ -187,7 +191,7 @@ def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iter
 
 
 def reason(error: BaseException, folder: Path) -> str:
-    """Return in plain words why something could not be written below `folder`."""
+    """Describe why something could not be written to `folder`; a full disk with the free space."""
     text = str(error)
     if (isinstance(error, OSError) and disk_full(error)) or "No space left" in text:
         free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
@@ -202,6 +206,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     (folder / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     manifest = {name: _facts(folder / name) for name in (WEIGHTS, OPTIMIZER, STATE)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    # The manifest is written last, from the files on disk, and everything is synced before the folder is renamed.
     for name in (*manifest, MANIFEST):
         share(folder / name)
         sync(folder / name)
@@ -214,7 +219,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _damages(folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a checkpoint: a file missing, of another size, or of other content."""
+    """Yield a message for each file of a checkpoint that is missing or differs from the manifest."""
     try:
         manifest = read_json(folder / MANIFEST)
         expected = {name: dict(manifest[name]) for name in (WEIGHTS, OPTIMIZER, STATE)}
@@ -232,6 +237,7 @@ def _damages(folder: Path) -> Iterator[str]:
         except OSError as error:
             yield f"{name} cannot be read: {error.strerror}"
         else:
+            # A size is easier to understand than a hash, so it is reported first.
             if found["bytes"] != facts.get("bytes"):
                 yield f"{name} has {found['bytes']} bytes instead of {facts.get('bytes')}"
             elif found != facts:

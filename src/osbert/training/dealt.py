@@ -19,5 +19,5 @@ def is_dealt(tensor: Tensor) -> TypeGuard[DTensor]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that is in this process."""
+    """Return this process's shard of a tensor; all of it if it is not sharded."""
     return tensor.to_local() if is_dealt(tensor) else tensor

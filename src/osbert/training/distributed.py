@@ -1,8 +1,7 @@
-"""The processes that train together, as torchrun started them, and the few words they exchange aside from gradients.
+"""The group of processes that train together, started by torchrun, and the values that they exchange besides gradients.
 
-What is decided for all, such as the end of a run, is decided from values that every process has gathered, so that no
-process can come to another decision. A process that trains alone is a group of one, for which nothing here costs
-anything.
+Common decisions, such as the end of a run, are made by every process from the same gathered values, so that all decide
+alike. A single process is a group of one, for which nothing here has a cost.
 """
 
 from __future__ import annotations
@@ -25,40 +24,40 @@ from osbert.errors import UserError
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others, a checkpoint of theirs included, before it gives up."""
+"""Longest time that a process waits for the others, including while the first one writes a checkpoint."""
 ROOM = 1024
-"""Bytes in which a word to the others travels at once; a longer one takes a second round."""
+"""Bytes of a message in the first round; a longer message needs a second round."""
 FAILED = "a failure"
-"""What a word is about that says that its process cannot go on."""
+"""The subject of a message from a process that cannot go on."""
 SIGNS = ("gloo", "NCCL", "c10d", "Connection closed by peer", "Connection reset by peer")
-"""Words in those errors of torch, of no type of their own, that mean that another process has gone."""
+"""Parts of the messages of torch's RuntimeErrors that mean that another process has ended."""
 
 
 class PeerFailure(Exception):
-    """Another process of the group has failed and says why; this one ends without a message of its own."""
+    """Another process of the group has failed and reports the error; this one ends silently."""
 
     def __init__(self) -> None:
-        """Say so."""
+        """Set the message, for logs only."""
         super().__init__("another process of this run has failed, and says why")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, this one being process `rank` of `size`."""
+    """The processes that train together. This is process `rank` of `size`."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def part(self) -> RankPart:
-        """Return what this process takes of every step."""
+        """Return this process's part of every step, for the loader."""
         return RankPart(self.rank, self.size)
 
     def gathered(self, value: T, about: str) -> list[T]:
-        """Return each process's value, in the order of ranks. All must call; nothing waits for a GPU.
+        """Return each process's value, ordered by rank. All processes must call; there is no GPU synchronisation.
 
-        `about` says what the value is, so that it cannot be taken for another. Raises PeerFailure when a process says
-        instead that it has failed (see `each`), and UserError when one speaks of something else.
+        `about` describes the value, so that it cannot be confused with another. Raises PeerFailure if a process
+        reports a failure instead (see `each`), and UserError if the subjects of the processes differ.
         """
         if self.size == 1:
             return [value]
@@ -76,13 +75,16 @@ class Group:
         return [value for _, value in words]
 
     def _words(self, about: str, value: T) -> list[tuple[str, T]]:
-        """Return what each process says, and what it is about."""
+        """Exchange (subject, value) among the processes, in as many rounds as the longest message needs."""
         data = pickle.dumps((about, value))
         room = ROOM
         try:
             while True:
+                # all_gather needs tensors of the same size everywhere, and no process knows how long the others'
+                # messages are.
                 words = self._exchanged(data, room)
                 sizes = [int.from_bytes(word[:8], "little") for word in words]
+                # 8 bytes hold the size. All processes see the same sizes, so all take another round or none does.
                 if max(sizes) <= room - 8:
                     return [pickle.loads(word[8 : 8 + size]) for word, size in zip(words, sizes, strict=True)]
                 room = max(sizes) + 8
@@ -90,10 +92,10 @@ class Group:
             raise lost() from error
 
     def each(self, action: Callable[[], T]) -> T:
-        """Let every process do something and return its own result.
+        """Run `action` in every process and return this process's own result.
 
-        What an action raises is raised in its process, the first of them if it fails in several; the others then leave
-        without a word, by PeerFailure. In an action no words are exchanged: a process that has failed would not answer.
+        An exception is raised in its own process, in the lowest rank if several fail; the others raise PeerFailure. An
+        action must not exchange values: a process that has failed would not answer.
         """
         if self.size == 1:
             return action()
@@ -101,6 +103,7 @@ class Group:
             result = action()
         except Exception:
             with contextlib.suppress(UserError):  # if the others have gone, what happened here is what there is to say
+                # Takes part in the gathering with which the processes without an error end `each`.
                 first = [about for about, _ in self._words(FAILED, None)].index(FAILED)
                 if first != self.rank:
                     raise PeerFailure from None
@@ -109,21 +112,22 @@ class Group:
         return result
 
     def first(self, action: Callable[[], T]) -> T:
-        """Let the first process do something for all, and return its result in each; errors as with `each`."""
+        """Run `action` in the first process and return its result in all. Errors are handled as in `each`."""
         result = self.each(lambda: None if self.rank else action())
         return self.gathered(result, "what the first has done")[0]  # type: ignore[return-value]
 
     def end(self, message: str, *, code: str) -> NoReturn:
-        """End all processes, which all call this; only the first one reports the error.
+        """End all processes; all must call. Only the first one reports the error.
 
-        Raises UserError in the first and PeerFailure in the others.
+        Raises UserError in the first process and PeerFailure in the others.
         """
         if self.rank:
             raise PeerFailure
         raise UserError(message, code=code)
 
     def _exchanged(self, data: bytes, room: int) -> list[bytes]:
-        """Return the first `room` bytes that each process has to say, its size before them."""
+        """Return the first `room` bytes of each process's message, which begins with its size."""
+        # The size comes first, so that a truncated message still announces how much room it needs.
         word = (len(data).to_bytes(8, "little") + data)[:room].ljust(room, b"\0")
         sent = torch.frombuffer(bytearray(word), dtype=torch.uint8)
         received = [torch.empty_like(sent) for _ in range(self.size)]
@@ -137,9 +141,9 @@ ALONE = Group()
 
 @contextlib.contextmanager
 def joined() -> Iterator[Group]:
-    """Join the processes that torchrun started with this one, or stand alone if it started none.
+    """Join the process group that torchrun started; without torchrun yield a group of one.
 
-    Words on the CPU go by gloo, gradients on GPUs by NCCL; each process takes the GPU of its local rank. Raises
+    CPU values are exchanged with gloo, GPU gradients with NCCL. Each process uses the GPU of its local rank. Raises
     UserError when the others cannot be reached, and when one of them goes while something is exchanged with it.
     A caller may have joined them already.
     """
@@ -178,7 +182,7 @@ def gone(error: BaseException) -> bool:
 
 
 def lost() -> UserError:
-    """Return the error to raise when the others have gone or do not answer."""
+    """Return the UserError for other processes that have ended or do not answer."""
     return UserError(
         "Another process of this run has ended or does not answer; what it said comes first. The same command goes on "
         "from the last checkpoint.",

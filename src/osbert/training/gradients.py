@@ -1,7 +1,7 @@
-"""Gradients of a step: micro-batches in, summed gradients in the weights and the sums of the losses out.
+"""Gradients of a step: adds up the gradients of micro-batches in the weights and returns the sums of the losses.
 
 The gradient of a step is the sum over objectives of weight x (loss summed over all micro-batches) / (labels in the
-whole step): the very gradient of one large batch. With several processes the step is what all of them have of it.
+whole step): exactly the gradient of one large batch. With several processes the step is the union of their parts.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ class Gradients:
     def __init__(
         self, learner: nn.Module, processor: Processor, *, parallel: Parallel, group: Group, seed: int
     ) -> None:
-        """Work on `learner`, whose forward(batch) gives {objective: Loss}; `seed` decides the dropout."""
+        """Use `learner`, whose forward(batch) returns {objective: Loss}; `seed` is the seed of dropout."""
         self.learner = learner
         self.processor = processor
         self.parallel = parallel
         self.group = group
         self.seed = seed
         self.owing = False
-        """Whether the other processes are waiting for this one's gradients, or will."""
+        """Whether the other processes wait for this one's gradients, or will."""
 
     def add(self, batches: Sequence[Batch], *, number: int) -> Sums:
-        """Add the gradient of a step, the run's `number`th, to the weights' gradients; return the losses' sums.
+        """Add the gradient of step `number` of the run to the weights' gradients; return the sums of the losses.
 
-        The random numbers of dropout start from (seed, step, micro-batch), so that going on later needs no memory of
-        them; the caller's own random numbers are left where they were.
+        The random numbers of dropout are seeded by (seed, step, micro-batch), so that a checkpoint need not store their
+        state. The caller's random state is restored.
         """
         sums = Sums(census=self.census(batches))
         self.owing = True
         with restored(self.processor.generator) as generator:
             for place, batch in enumerate(self._passes(batches, sums.census)):
+                # Different for each pass and rank, and a function of the step alone.
                 generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
                 with threads_for_batch(batch.size):
                     outcomes = self.outcomes(batch)
@@ -56,15 +57,15 @@ class Gradients:
         return sums
 
     def give_up(self) -> bool:
-        """After an error in `add` or `measure`, let the other processes come to the end of it without this one.
+        """After an error in `add` or `measure`, let the other processes finish it without this one.
 
-        Returns whether they can; what they then have is of no use.
+        Returns whether they can. Their results must then be discarded.
         """
         owing, self.owing = self.owing, False
         return self.parallel.give_up(owing=owing)
 
     def measure(self, batches: Sequence[Batch]) -> Sums:
-        """Return the sums of the losses on some batches, of which each process has its own."""
+        """Return the sums of the losses on some batches without gradients. Each process passes its own batches."""
         sums = Sums(census=self.census(batches))
         with torch.no_grad():
             for batch in self._passes(batches, sums.census):
@@ -72,7 +73,7 @@ class Gradients:
         return sums
 
     def census(self, batches: Sequence[Batch]) -> Census:
-        """Return what all processes' batches hold together."""
+        """Count the labels and passes of all processes' batches together."""
         return Census.joined(self.group.gathered(Census.of(batches), "what a step holds"))
 
     def outcomes(self, batch: Batch) -> dict[str, Outcome]:
@@ -83,23 +84,27 @@ class Gradients:
     def _descend(self, outcomes: Mapping[str, Outcome], census: Census, *, last: bool) -> None:
         counts = census.counts
         shares = [
+            # Skipping the factor of 1 keeps the bits of runs without weights.
             outcome.total / counts[name] if outcome.weight == 1 else outcome.weight * outcome.total / counts[name]
             for name, outcome in outcomes.items()
             if counts[name]
         ]
         if shares:
+            # One backward pass through the sum of all objectives.
             self.parallel.backward(torch.stack(shares).sum(), last=last)
 
     def _passes(self, batches: Sequence[Batch], census: Census) -> Sequence[Batch]:
-        """Return the batches so that every process makes as many passes, each with all the step's objectives.
+        """Pad the batches so that every process makes the same number of passes, with all objectives in each.
 
-        Processes with sharded weights wait for each other in every pass and layer. What a process lacks is made up
-        by targets without labels, whose loss and gradients are 0.
+        Processes with sharded weights wait for each other in every layer of every pass. Missing batches and objectives
+        are filled in by targets without labels, whose loss and gradients are 0.
         """
         if self.group.size == 1:
             return batches
         none = {name: _no_labels(per_token, kind) for name, (per_token, kind) in census.kinds.items()}
         filled = [replace(batch, targets={**none, **batch.targets}) for batch in batches]
+        # A process without any batch borrows one of the first process. All take the same branch: `fewest` is of the
+        # whole group.
         spare = batches[-1] if census.fewest else self.group.first(lambda: batches[0])
         return filled + [replace(spare, targets=none)] * (census.passes - len(batches))
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop after the step at hand, so that a checkpoint can be written first."""
+"""Treats Ctrl-C and SIGTERM as a request to stop after the current step, so that a checkpoint can be written first."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STATUS = 128
-"""What a shell adds to a signal's number for the exit status of what it ended."""
+"""Shells report the exit status 128 + n for a process that signal n ended."""
 
 
 class StopRequest(Exception):
-    """Work was stopped in good order because of a wish to stop."""
+    """Work was stopped in good order by a request to stop."""
 
 
 @contextlib.contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit inside the block, so that a command that waits for others can end them first.
+    """Make SIGTERM raise SystemExit inside the block, so that a command can first end the processes it waits for.
 
     Outside the main thread, where signals cannot be caught, it does nothing.
     """
@@ -41,26 +41,27 @@ def sigterm_as_exit() -> Iterator[None]:
 class Interruption:
     """`with Interruption() as wish:` makes the first signal set `wish.signal`; a second Ctrl-C interrupts at once.
 
-    Inside `with wish.at_once():` a wish raises StopRequest: for long work that changes nothing and can be done again.
+    Inside `with wish.at_once():` a signal raises StopRequest: for long work without side effects that can be repeated.
     Blocks may be nested. Outside the main thread, where signals cannot be caught, it does nothing.
     """
 
     def __init__(self) -> None:
-        """Nothing is caught before the block begins."""
+        """No signal is caught before the block begins."""
         self.signal: signal.Signals | None = None
         self._before: list[dict[signal.Signals, Any]] = []
         self._patient = True
 
     def __enter__(self) -> Interruption:
-        """Begin to catch."""
+        """Install the handlers for SIGINT and SIGTERM; remember the ones before."""
         caught = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        # A stack, because blocks may be nested.
         self._before.append({number: signal.signal(number, self._catch) for number in caught})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the signals as they were."""
+        """Restore the handlers from before the block."""
         for number, handler in self._before.pop().items():
             signal.signal(number, handler)
 
@@ -71,7 +72,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a wish raise StopRequest inside the block, one that has come before as well."""
+        """Let signals raise StopRequest inside the block, also one that came before it."""
         if self.signal is not None:
             raise StopRequest
         self._patient = False
@@ -81,6 +82,7 @@ class Interruption:
             self._patient = True
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
+        # The second Ctrl-C does not wait for the end of the step.
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)

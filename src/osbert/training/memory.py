@@ -1,7 +1,7 @@
-"""Memory that runs out: work on micro-batches is done again on their halves, and from then on always so.
+"""Recovery when memory runs out: repeat the work on halves of the micro-batches, and keep to halves from then on.
 
-The gradient of a step is a sum over its sequences, however they are dealt out to passes (gradients.py), so that halves
-give what the whole would have given, to rounding. Only dropout draws other numbers, since it goes by pass.
+The gradient of a step is a sum over its sequences, however they are divided into passes (gradients.py), so halves give
+the same gradient up to rounding. Only dropout differs, because its random numbers depend on the pass.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SIGNS = (
     *("can't allocate memory", "out of memory", "not enough memory", "bad_alloc"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
 )
-"""Words in the errors of torch that mean that memory ran out, on a CPU or in a library of the GPU."""
+"""Parts of torch's error messages that mean that memory ran out, on a CPU or in a GPU library."""
 ONEDNN = ("could not create a primitive", "could not execute a primitive")
-"""What oneDNN has to say about it; with more words it means something else."""
+"""oneDNN's whole messages when memory runs out; as parts of longer messages they mean something else."""
 
 
 def ran_out(error: BaseException) -> bool:
-    """Return whether an error says that there was no memory left."""
+    """Return whether an error means that memory ran out, on a CPU or a GPU."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, OSError):
@@ -40,16 +40,16 @@ def ran_out(error: BaseException) -> bool:
 
 
 def told(error: BaseException) -> str:
-    """Return in a line what an error says of the memory."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0] or "no memory left"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """What a process reports to the others when its memory did not suffice for some batches.
+    """The report of a process whose memory was too small for some batches.
 
     `told`: the message of the error. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
-    batch has two sequences that may be parted, so that there are no halves; `whole`: because the loss compares all.
+    batch can be halved; `whole`: because the loss compares all sequences of a step.
     """
 
     told: str
@@ -60,7 +60,7 @@ class Shortage:
 
     @classmethod
     def of(cls, batches: Sequence[Batch], told: str) -> Shortage:
-        """Describe the shortage."""
+        """Measure `batches` and their halves."""
         return cls(
             told=told,
             most=max((batch.size for batch in batches), default=0),
@@ -72,7 +72,7 @@ class Shortage:
 
 @contextlib.contextmanager
 def needed(what: str, advice: str) -> Iterator[None]:
-    """Make a lack of memory in the block an error for the user, who reads what it was for and what to do."""
+    """Turn an out-of-memory error into a UserError that names `what` needed the memory and gives advice."""
     try:
         yield
     except (RuntimeError, MemoryError, OSError) as error:
@@ -86,7 +86,7 @@ def needed(what: str, advice: str) -> Iterator[None]:
 
 
 def parts(batches: Sequence[Batch], halvings: int) -> list[Batch]:
-    """Return batches cut into halves so many times; single sequences stay whole."""
+    """Halve batches `halvings` times. Batches of one sequence or record stay whole."""
     found = list(batches)
     for _ in range(halvings):
         found = [half for batch in found for half in halves(batch)]
@@ -94,14 +94,15 @@ def parts(batches: Sequence[Batch], halvings: int) -> list[Batch]:
 
 
 def release() -> None:
-    """Give back what is held for later use, after the tensors of the work that failed have gone."""
+    """Return cached memory to the system. Call it after the tensors of the failed work are gone."""
     gc.collect()
+    # Exceptions keep tensors alive in reference cycles, so collect garbage before the cache is emptied.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def device_memory(device: torch.device) -> int:
-    """Return the bytes of memory that a device has; of a CPU, those of the machine, without bound if it hides them."""
+    """Return the bytes of a device's memory. For a CPU: the machine's memory, sys.maxsize if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
     try:

@@ -1,8 +1,8 @@
-"""Muon: a matrix moves along the nearest orthogonal matrix to its mean gradient, so that no direction is left behind.
+"""Muon: updates a matrix by the nearest orthogonal matrix to its mean gradient, so that all directions move alike.
 
 Keller Jordan and others, "Muon: An optimizer for hidden layers in neural networks", 2024. It iterates in autocast's
-precision. torch's own Muon does so in bf16 everywhere, which takes a CPU that lacks it forty times as long, and takes
-queries, keys and values, whose weights lie on each other in one tensor, for one matrix.
+precision. torch's own Muon always iterates in bf16, which is forty times slower on a CPU without bf16 instructions, and
+treats the stacked weights of queries, keys and values as one matrix.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from osbert.training.adamw import PlainAdamW
 from osbert.training.dealt import is_dealt
 
 CURVE = (3.4445, -4.7750, 2.0315)
-"""Coefficients of x, x^3 and x^5 in the polynomial that, iterated, brings every singular value to about 1."""
+"""Coefficients of x, x^3 and x^5 in the polynomial that, iterated, maps every singular value to about 1."""
 ITERATIONS = 5
 MOMENTUM = 0.95
-"""Memory of the mean of a matrix's gradients."""
+"""Decay of the running mean of a matrix's gradients."""
 
 
 class Muon(PlainAdamW):
-    """AdamW, and Muon for those groups of weights that have "parts": so many matrices lie on each other in each weight.
+    """AdamW, but Muon for parameter groups with "parts": the number of matrices stacked in each weight.
 
-    One optimiser for both, so that one set of groups and moments is saved and put back.
+    It is one optimiser, so that checkpoints have one set of groups and moments.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Move all weights that have a gradient."""
+        """Update all weights that have a gradient."""
         groups = self.param_groups
         try:
+            # AdamW's own step must not see Muon's groups.
             self.param_groups = [group for group in groups if "parts" not in group]
             super().step(closure)
         finally:
@@ -54,17 +55,18 @@ class Muon(PlainAdamW):
             parts = _whole(ahead).unflatten(0, (group["parts"], -1))  # (P, R, C)
             rows, columns = parts.shape[1:]
             weight.mul_(1 - group["lr"] * group["weight_decay"])
+            # Scales tall matrices, so that the change of the outputs has the same size for all shapes.
             rate = group["lr"] * max(1.0, rows / columns) ** 0.5
             weight.add_(_share(orthogonal(parts).flatten(0, 1), weight), alpha=-rate)
 
 
 def _whole(matrix: Tensor) -> Tensor:
-    """Return all of a matrix of which each process has some rows; all must call."""
+    """Return the full matrix of a sharded one. All processes must call."""
     return matrix.full_tensor() if is_dealt(matrix) else matrix
 
 
 def _share(matrix: Tensor, weight: Tensor) -> Tensor:
-    """Return this process's shard of a matrix that every process has in full."""
+    """Return this process's shard of a full matrix, sharded like `weight`."""
     if not is_dealt(weight):
         return matrix
     from torch.distributed.tensor import distribute_tensor
@@ -73,18 +75,21 @@ def _share(matrix: Tensor, weight: Tensor) -> Tensor:
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Return about the nearest orthogonal matrix to each of `matrices` (P, R, C): U V' where it is U S V'.
+    """Return approximately the nearest orthogonal matrix to each of `matrices` (P, R, C): U V' for U S V'.
 
-    About: the singular values of the result lie from 0.7 to 1.2, which serves as well as 1 and takes fewer iterations.
+    The singular values of the result are between 0.7 and 1.2, which trains as well as 1 and needs fewer iterations.
     """
     a, b, c = CURVE
     tall = matrices.shape[1] > matrices.shape[2]
+    # The smaller dimension first: the squares below are then as small as possible.
     lying = matrices.mT if tall else matrices
+    # The Frobenius norm bounds the largest singular value, so all start in [0, 1], where the iteration converges.
     lying = lying / lying.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     kind = lying.device.type
     if torch.is_autocast_enabled(kind):
         lying = lying.to(torch.get_autocast_dtype(kind))
     for _ in range(ITERATIONS):
         squares = lying @ lying.mT  # (P, R, R)
+        # Newton-Schulz: X <- a X + (b S + c S S) X with S = X X'.
         lying = torch.baddbmm(lying, torch.baddbmm(squares, squares, squares, beta=b, alpha=c), lying, beta=a)
     return (lying.mT if tall else lying).to(matrices.dtype)

@@ -1,4 +1,4 @@
-"""AdamW as BERT was trained with it, or Muon: decay on matrices only, one limit on the norm of the whole gradient."""
+"""AdamW as in BERT's training, or Muon: weight decay on matrices only, clipping by the norm of the whole gradient."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 MUON_RATE = 0.02
 DECAY = 0.1
 LATE = 1e30
-"""A number of steps after which no memory of the first one is left."""
+"""A step count at which the bias corrections, 1 - beta ** step, are exactly 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSettings:
-    """How gradients become weights. The defaults are BERT's (section A.2)."""
+    """The optimiser and its schedule. The defaults are BERT's (section A.2)."""
 
     method: Literal["adamw", "muon"] = "adamw"
-    """adamw for all weights, or muon for the matrices in the blocks and adamw for the others."""
+    """adamw for all weights, or muon for the matrices of the layers and adamw for the others."""
     learning_rate: float = 1e-4
-    """Learning rate at its peak, after the warm-up."""
+    """Peak learning rate, after the warm-up."""
     muon_rate: float = MUON_RATE
-    """Learning rate at its peak of the matrices that muon moves."""
+    """Peak learning rate of the matrices that muon updates."""
     beta1: float = 0.9
-    """Memory of the mean of the gradients."""
+    """Decay of the running mean of the gradients."""
     beta2: float = 0.999
-    """Memory of the mean of their squares."""
+    """Decay of the running mean of the squared gradients."""
     epsilon: float = 1e-6
-    """Added to the root of the mean square."""
+    """Added to the root of the mean of squares, against division by 0."""
     bias_correction: bool = True
-    """Whether AdamW makes up for its means starting at 0; google-research/bert did not."""
+    """Whether AdamW corrects the bias of running means that start at 0; google-research/bert does not."""
     weight_decay: float = 0.01
-    """Weight decay, decoupled and multiplied by the learning rate; biases and normalisations have none."""
+    """Decoupled weight decay, multiplied by the learning rate; none for biases and normalisations."""
     clip: float = 1.0
-    """Largest norm of the whole gradient, a longer one is scaled down to it; 0 for no limit."""
+    """Largest norm of the whole gradient; a larger gradient is scaled down to it. 0 for no limit."""
     warmup: float = 0.01
     """Fraction of the steps in which the learning rate rises; BERT's 10,000 of 1,000,000 are 0.01."""
     schedule: Schedule = "linear"
-    """How the learning rate goes down to 0 after the warm-up; constant stays at the peak, trapezoid until `decay`."""
+    """How the learning rate falls to 0 after the warm-up; constant stays at the peak, trapezoid until `decay`."""
     decay: float = DECAY
-    """With the schedule trapezoid: fraction of the steps, the last ones, in which the learning rate falls."""
+    """With the schedule trapezoid: fraction of the steps, at the end, in which the learning rate falls."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
+        """Raise ValueError for settings that are out of range or have no effect together."""
         for name in ("learning_rate", "muon_rate", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
@@ -70,9 +70,9 @@ class OptimizerSettings:
             )
 
     def build(self, learner: nn.Module) -> torch.optim.AdamW:
-        """Return an optimiser over the learner's trainable weights: matrices decay, vectors (biases, norms) do not.
+        """Return an optimiser of the learner's trainable weights: decay for matrices, none for vectors (biases, norms).
 
-        Each group of weights has its learning rate's "peak".
+        Each parameter group has its peak learning rate as "peak".
         """
         from osbert.training.adamw import PlainAdamW  # here and below: it takes seconds, and settings are read where
         from osbert.training.muon import Muon  # nothing is trained
@@ -84,6 +84,7 @@ class OptimizerSettings:
             {"params": [weight for weight in others if weight.ndim >= 2], "weight_decay": self.weight_decay},
             {"params": [weight for weight in others if weight.ndim < 2], "weight_decay": 0.0},
         ]
+        # One group for each number of stacked matrices, since Muon splits all weights of a group alike.
         for parts in sorted({*stacked.values()}):
             chosen = [weight for weight in weights if stacked.get(weight) == parts]
             groups.append({"params": chosen, "weight_decay": self.weight_decay, "lr": self.muon_rate, "parts": parts})
@@ -95,6 +96,7 @@ class OptimizerSettings:
             fused=True,
         )
         for group in optimizer.param_groups:
+            # The trainer sets "lr" to peak times the schedule's factor before each step.
             group["peak"] = group["lr"]
         if not self.bias_correction:
             _begin_late(optimizer, [weight for weight in weights if weight not in stacked])
@@ -106,13 +108,14 @@ class OptimizerSettings:
 
 
 def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:
-    """Return the trainable matrices inside the learner's blocks, each with how many lie on each other in it."""
+    """Return the trainable matrices in the learner's layers, and how many matrices are stacked in each."""
     inside = {
         weight: 1
         for name, weight in learner.named_parameters()
         if weight.requires_grad and weight.ndim == 2 and "blocks" in name.split(".")
     }
     for module in learner.modules():
+        # Modules name their stacked weights, such as queries, keys and values, in `parts`.
         for name, parts in getattr(module, "parts", {}).items():
             if (weight := module.get_parameter(name)) in inside:
                 inside[weight] = parts
@@ -132,9 +135,9 @@ def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -
 
 
 def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
-    """Scale the weights' gradients down so that their norm, taken over all of them, is at most `clip` (0: leave them).
+    """Clip the norm of all gradients together to `clip` by scaling them down (0: leave them).
 
-    Returns the norm () that they had. Nothing here waits for a GPU.
+    Returns the norm () before clipping. There is no GPU synchronisation.
     """
     import torch
 

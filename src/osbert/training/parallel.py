@@ -1,7 +1,7 @@
 """How weights and gradients are spread over processes: alone, replicated in each, or sharded over all.
 
-All three give a step the same gradient, the sum over the processes, to rounding; the loss is divided by the labels of
-the whole step beforehand.
+All three give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number of
+labels of the whole step before.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from osbert.training.distributed import Group
 from osbert.training.settings import Spread
 
 BUCKET = 2**25
-"""Bytes of gradients that are summed at once: few enough that the first are on their way early in the backward pass."""
+"""Bytes of a bucket of gradients: small enough that the first is sent early in the backward pass."""
 
 
 class Parallel(Protocol):
-    """What the trainer asks of a way to spread a learner."""
+    """A way to distribute a learner over processes."""
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradients of `loss` () to the weights'; with the `last` of a step they are summed over processes."""
+        """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
         ...
 
     def give_up(self, *, owing: bool) -> bool:
-        """After an error, let the others end a step or a look that this process has broken off; return if they can.
+        """After an error here, let the others finish the step or evaluation; return whether they can.
 
-        `owing`: they wait for gradients, or will.
+        `owing`: they wait for this process's gradients, or will.
         """
         ...
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return all of a weight or of its moments in the first process; all must call."""
+        """Return the full tensor of a weight or of its moments in the first process. All processes must call."""
         ...
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return what this process keeps of a whole tensor that belongs to the weight `like`."""
+        """Return this process's part of a full tensor that belongs to the weight `like`."""
         ...
 
 
 class Alone:
-    """One process: nothing is to be exchanged."""
+    """One process: nothing is exchanged."""
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'."""
         loss.backward()
 
     def give_up(self, *, owing: bool) -> bool:
-        """Return True: nobody waits."""
+        """Return True: no other process waits."""
         return True
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -63,19 +63,20 @@ class Alone:
 
 
 class Replication(Alone):
-    """Every process has all weights ("ddp"); gradients are summed in buckets while the backward pass goes on.
+    """Every process has all weights ("ddp"); gradients are summed in buckets during the backward pass.
 
-    torch's DistributedDataParallel does the same, but lays its buckets out anew after the first step, which changes the
-    order of summation: a run that is resumed among three processes or more then ends in other bits.
+    torch's DistributedDataParallel does the same, but rearranges its buckets after the first step, which changes the
+    order of summation: with three or more processes a resumed run would then differ in the last bits.
     """
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
-        """Watch the weights: their gradients come in about the reverse of the order in which they are used."""
+        """Register hooks on the weights. Gradients arrive roughly in the reverse order of use."""
         self.buckets = list(_buckets(reversed(list(weights))))
         self.missing: list[int] = []
         self.sent: list[tuple[Tensor, distributed.Work]] = []
         for number, bucket in enumerate(self.buckets):
             for weight in bucket:
+                # `number=number` binds the current value; a closure would see the last one.
                 weight.register_post_accumulate_grad_hook(lambda _, number=number: self._arrived(number))
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
@@ -86,27 +87,29 @@ class Replication(Alone):
             self._settle()
 
     def give_up(self, *, owing: bool) -> bool:
-        """Send the others what they wait for, the buckets that have not been sent."""
+        """Send the buckets that have not been sent, for which the others wait."""
         self.missing = []
         if owing:
             self._settle()
         return True
 
     def _arrived(self, number: int) -> None:
-        """Note a gradient of bucket `number`; send the buckets that are complete, in an order all processes keep."""
+        """Count a gradient of bucket `number`; send complete buckets, in the same order in all processes."""
         if not self.missing:
             return
         self.missing[number] -= 1
+        # Collective operations must be in the same order in all processes, so a bucket waits for those before it.
         while len(self.sent) < len(self.buckets) and not self.missing[len(self.sent)]:
             self._send()
 
     def _send(self) -> None:
         bucket = self.buckets[len(self.sent)]
+        # Weights without a gradient here may have one in another process, so they count as 0.
         flat = torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in bucket])
         self.sent.append((flat, distributed.all_reduce(flat, async_op=True)))
 
     def _settle(self) -> None:
-        """Send what is left, of weights that had no part in the loss, and put the sums in the gradients' places."""
+        """Send the remaining buckets, with weights that the loss did not use, and replace the gradients by the sums."""
         try:
             while len(self.sent) < len(self.buckets):
                 self._send()
@@ -122,7 +125,7 @@ class Replication(Alone):
 
 
 def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device) -> Parallel:
-    """Return the way to train `learner`, on its device already, in a group; sharding changes it in place."""
+    """Return the distribution of `learner`, which is on its device already. Sharding changes it in place."""
     if group.size == 1:
         return Alone()
     if kind == "fsdp":

@@ -1,4 +1,4 @@
-"""Measures how fast training is, with the very trainer and loader that a run uses, in a few seconds."""
+"""Measures the speed of training in a few seconds, with the trainer and the loader of a real run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from osbert.training.processor import Processor
 from osbert.training.trainer import Trainer
 
 PROCESS = Path("/proc/self")
-"""Linux's files with the memory of this process, and for resetting its peak."""
+"""Linux's files about this process: its memory, and a file that resets the peak."""
 SMALL = 16
-"""The first look at a step is at one of a part so large of its sequences, in case that a whole one takes minutes."""
+"""The first measurement uses batch / SMALL sequences, in case a whole step takes minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What some seconds of training showed.
+    """Measurements of some seconds of training.
 
-    `step_seconds`: the mean, on which a plan stands; `median_seconds` is free of single slow steps. `step_tokens`: mean
-    tokens of a step. `layout_seconds`: the wait for the loader's first pool. `warming_seconds`: what else the first
-    steps took beyond their mean. `loader_share`: of the time, waiting for the loader. `memory`: peak bytes.
-    `extrapolated`: a whole step was too slow to be taken, so its time is a line through two smaller ones.
+    `step_seconds`: the mean, for estimates; `median_seconds` is robust against single slow steps. `step_tokens`: mean
+    tokens of a step. `layout_seconds`: the wait for the loader's first pool. `warming_seconds`: further time of the
+    first steps beyond that of later ones. `loader_share`: fraction of the time spent waiting for the loader. `memory`:
+    peak bytes. `extrapolated`: whole steps were too slow, so the time is extrapolated from two smaller sizes.
     """
 
     step_seconds: float
@@ -47,15 +47,15 @@ class Speed:
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the tokens trained on in a second."""
+        """Return tokens of training per second."""
         return self.step_tokens / self.step_seconds
 
 
 def probe(begin: Callable[[int], Trainer], *, batch: int, seconds: float) -> Speed:
-    """Return the speed of steps of `batch` sequences, measured in about so many seconds.
+    """Measure the speed of steps of `batch` sequences in about `seconds` seconds.
 
-    `begin(size)` returns a fresh trainer whose steps have `size` sequences; what it trains is thrown away. A first look
-    at small steps says whether whole ones fit the time; where they do not, the time of one is a line through two sizes.
+    `begin(size)` returns a new trainer whose steps have `size` sequences; its weights are discarded. Small steps are
+    measured first. If three whole steps would not fit in the time, it is extrapolated from two smaller sizes.
     """
     small = max(1, batch // SMALL)
     trainer = begin(small)
@@ -69,13 +69,14 @@ def probe(begin: Callable[[int], Trainer], *, batch: int, seconds: float) -> Spe
     left = seconds - taken
     if 3 * step * batch / small < left:
         return train_for(begin(batch), left)
+    # As large as three steps of it would fit.
     larger = 4 * small if 12 * step < left else 2 * small
     second = train_for(begin(larger), left)
     return _line(first, second, sizes=(small, larger, batch))
 
 
 def train_for(trainer: Trainer, seconds: float) -> Speed:
-    """Train for some seconds, and for two steps at least; the first step, on a GPU the first three, only warm up."""
+    """Train for some seconds, at least one step after the warm-up of one step, or of three on a GPU."""
     warming = 3 if trainer.processor.device.type == "cuda" else 1
     reset_memory(trainer.processor)
     started = time.perf_counter()
@@ -89,6 +90,7 @@ def train_for(trainer: Trainer, seconds: float) -> Speed:
         before = now
         if len(durations) > warming and any(trainer.group.gathered(now - started >= seconds, "the end of a test")):
             break
+    # Counters at the end of the warm-up and at the end; their differences exclude the warm-up.
     (tokens, waited), (all_tokens, all_waited) = marks[warming - 1], marks[-1]
     warm, measured = durations[:warming], durations[warming:]
     return Speed(
@@ -104,9 +106,9 @@ def train_for(trainer: Trainer, seconds: float) -> Speed:
 
 
 def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float) -> float:
-    """Return the tokens a second that a loader gives by itself: the ceiling of training.
+    """Return the tokens per second of a loader alone, an upper bound of training.
 
-    Laying out a pool, which the first step waits for, counts in proportion to the pool's `pool_tokens`.
+    The time to lay out a pool, part of the first step, is spread over the pool's `pool_tokens`.
     """
     started = time.perf_counter()
     steps = loader.steps(Cursor())
@@ -120,44 +122,45 @@ def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float) -> float:
 
 
 def reset_memory(processor: Processor) -> None:
-    """Forget the peak of memory so far, where the system can (CUDA, Linux); elsewhere it stays that of the process."""
+    """Reset the peak of memory on CUDA and Linux. Elsewhere it remains that of the process so far."""
     if processor.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(processor.device)
         return
     with contextlib.suppress(OSError):
+        # 5 resets VmHWM (proc(5)).
         (PROCESS / "clear_refs").write_text("5")
 
 
 def peak_memory(processor: Processor) -> int:
-    """Return the most bytes in use since `reset_memory`: of the GPU's memory, or of the process's on a CPU."""
+    """Return the peak of memory in bytes since `reset_memory`: of the GPU, or of the process on a CPU."""
     if processor.device.type == "cuda":
         return torch.cuda.max_memory_allocated(processor.device)
     return _of_process("VmHWM")
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds now, or at its peak where the system does not tell."""
+    """Return the bytes of memory that this process uses now, or its peak if the system does not report that."""
     return _of_process("VmRSS")
 
 
 def _of_process(what: str) -> int:
-    """Return the bytes beside `what` in the system's account of this process, or its peak where there is no such line.
+    """Return the field `what` of /proc/self/status in bytes, or the peak from getrusage if there is none.
 
-    Linux starts it anew when the peak is reset; the figure of getrusage may come from the program that the process
-    ran before this one, and cannot be forgotten.
+    Only the former can be reset; the latter may even stem from the program that the process ran before exec.
     """
     with contextlib.suppress(OSError):
         if found := re.search(rf"^{what}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE):
             return int(found[1]) * 1024
+    # ru_maxrss is in bytes on macOS, in kB on Linux.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _line(first: Speed, second: Speed, *, sizes: tuple[int, int, int]) -> Speed:
-    """Return the speed of steps of sizes[2] sequences, from those of sizes[0] and sizes[1].
+    """Extrapolate the speed of steps of sizes[2] sequences linearly from sizes[0] and sizes[1].
 
-    The line keeps between two bounds, however much the measurements scatter: a step with more sequences takes longer by
-    half their share at least, and at most in proportion to them.
+    The slope is bounded, because measurements scatter: time grows at most in proportion to the sequences, and at least
+    half as fast.
     """
     small, larger, whole = sizes
 

@@ -1,4 +1,4 @@
-"""Where the computing is done and in which precision: "auto" made definite."""
+"""The device and the precision of the computation; resolves "auto"."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from osbert.errors import UserError
 from osbert.training.settings import Compile, Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""The options of glibc's mallopt (malloc.h): bytes that may lie free, bytes from which a block is mapped on its own."""
+"""Options of glibc's mallopt (malloc.h): free bytes that are kept, and least bytes of a block with its own mmap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """A device and the precision of the products made on it; weights and sums stay in float32."""
+    """A device and the precision of matrix products on it; weights and sums are float32."""
 
     device: torch.device
     precision: Literal["fp32", "bf16"]
 
     def __str__(self) -> str:
-        """Return for example "cpu fp32"."""
+        """Return the device and the precision, such as "cpu fp32"."""
         return f"{self.device} {self.precision}"
 
     @property
     def model(self) -> str:
-        """Return the name of the GPU, or of the CPU, which decides what kernels the libraries take."""
+        """Return the name of the GPU or CPU, on which the libraries' choice of kernels depends."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return cpu_model()
 
     @property
     def generator(self) -> torch.Generator:
-        """Return the generator that dropout draws from on this device."""
+        """Return torch's default generator of this device, which dropout uses."""
         if self.device.type == "cuda":
             index = torch.cuda.current_device() if self.device.index is None else self.device.index
             return torch.cuda.default_generators[index]
         return torch.default_generator
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which matrix products are made in this precision."""
+        """Return a context in which matrix products have this precision."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
 def cpu_model() -> str:
-    """Return the name of the CPU: as Linux or macOS has it, or the architecture where neither does."""
+    """Return the name of the CPU from Linux or macOS; elsewhere the architecture."""
     facts = Path("/proc/cpuinfo")
     if facts.exists() and (found := re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE)):
         return found[1]
@@ -69,13 +69,14 @@ def cpu_model() -> str:
 
 
 def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
-    """Return the processor meant: "auto" is a CUDA GPU where there is one, and bf16 where the processor truly has it.
+    """Resolve the settings: "auto" is a CUDA GPU if there is one, and bf16 if the processor has instructions for it.
 
-    A CPU without bf16 instructions only imitates it, more slowly than float32. Raises UserError when there is no such
-    device.
+    A CPU without such instructions only emulates bf16, more slowly than float32. Raises UserError if the device cannot
+    be used.
     """
     try:
         place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        # Fails now, with a message, rather than in the middle of the start.
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         what = str(error).strip().splitlines()[0].rstrip(".")
@@ -90,7 +91,7 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Return whether a device has instructions for bf16 products."""
+    """Return whether a device has instructions for bf16 matrix products."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
@@ -99,14 +100,14 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def compiles(wanted: Compile, device: torch.device) -> bool:
-    """Return whether layers are compiled on a device, given the setting."""
+    """Return whether layers are compiled on a device: always, never, or only on GPUs (auto)."""
     return wanted == "yes" or (wanted == "auto" and device.type == "cuda")
 
 
 def compile_layers(learner: nn.Module, wanted: Compile, device: torch.device) -> None:
-    """Compile the layers of `learner`, the members of its module lists, when they first run, if the setting says so.
+    """Compile the layers of `learner`, the members of its module lists, at their first call, if `compiles`.
 
-    They are alike, so they are compiled once; and for any number of tokens at once, for no two batches have as many.
+    All layers share one compilation. It is dynamic in the number of tokens, since batches differ in size.
     """
     if compiles(wanted, device):
         for module in learner.modules():
@@ -115,10 +116,10 @@ def compile_layers(learner: nn.Module, wanted: Compile, device: torch.device) ->
 
 
 def keep_memory() -> bool:
-    """Have the C library keep the memory of freed tensors for the next ones; return whether it can (glibc).
+    """Let glibc keep the memory of freed tensors for reuse. Returns whether that is possible.
 
-    By itself it hands blocks of 32 MB and more back to the system at once, and each new one comes empty, page by page:
-    up to a tenth of a small model's training.
+    By default it returns blocks of 32 MB and more to the system at once, and new ones cause page faults: up to a tenth
+    of a small model's training time.
     """
     try:
         settle = ctypes.CDLL(None).mallopt
@@ -128,7 +129,7 @@ def keep_memory() -> bool:
 
 
 def too_few_devices(device: str, processes: int) -> str:
-    """Return why a machine has too few GPUs for a group of `processes`, "" if it has enough or none is used."""
+    """Return a message if the machine has too few GPUs for its processes; "" if it has enough or none is used."""
     if processes == 1:
         return ""
     gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

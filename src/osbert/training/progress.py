@@ -1,4 +1,4 @@
-"""What a step did and where the run stands; and the sums that make it, kept on the device until they are read."""
+"""The results of a step and the state of the run; and the sums behind them, kept on the device until they are read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from osbert.training.distributed import Group
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What step `step` (from 1) of `steps` did, and where the run stands.
+    """The results of step `step` (from 1) of `steps`, and the state of the run after it.
 
-    `losses` and `accuracies`: this step's means by objective; accuracies are missing where right and wrong make no
-    sense. `ratios`: further figures of this step, by objective and name, such as "replaced.recall". `weights`: the
-    losses' factors in the sum that a step minimises; 1 for one that is not there. `skipped`: a loss or the gradient was
-    not finite and the weights were left alone. `tokens`, `seconds`, `loader_seconds` (waiting
-    for the loader) and `skipped_steps` count from the beginning of the run, what was done before a resumption included;
-    evaluation and checkpoints are not in `seconds`.
+    `losses` and `accuracies`: this step's means by objective; accuracies are missing if they make no sense for an
+    objective. `ratios`: further figures of this step, by objective and name, such as "replaced.recall". `weights`: the
+    losses' factors in the sum that a step minimises; 1 if missing. `skipped`: a loss or the gradient was
+    not finite, so the weights were not changed. `tokens`, `seconds`, `loader_seconds` (waiting for
+    the loader) and `skipped_steps` count from the beginning of the run, before any resumption; `seconds` excludes
+    evaluation and checkpoints.
     """
 
     step: int
@@ -43,20 +43,20 @@ class Progress:
 
     @property
     def loss(self) -> float:
-        """Return what the step minimised: the sum of the objectives' weighted means."""
+        """Return the loss that the step minimised: the weighted sum of the objectives' means."""
         return sum(self.weights.get(name, 1.0) * loss for name, loss in self.losses.items())
 
     def __str__(self) -> str:
-        """Return where the run stands, so that `watch=print` is readable."""
+        """Return the step and the loss as text, for `watch=print`."""
         return f"step {self.step:,} of {self.steps:,}: loss {self.loss:.3f}"
 
 
 @dataclass(kw_only=True)
 class Counters:
-    """What a run has done so far; saved with each checkpoint.
+    """Totals of a run so far, saved in each checkpoint.
 
-    `unusable`: skipped steps just before now, in a row. `halvings`: how often micro-batches have been halved because
-    memory ran out.
+    `unusable`: number of consecutive skipped steps up to now. `halvings`: number of times that micro-batches were
+    halved because memory ran out.
     """
 
     tokens: int = 0
@@ -69,10 +69,10 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """The mean loss over some batches, and the accuracy (None if that makes no sense).
+    """The mean loss over some batches, and the accuracy (None if it makes no sense).
 
-    `weight`: the factor of the mean in what a step minimises. `ratios`: further figures by name; one that is a share of
-    nothing is not there.
+    `weight`: the factor of the mean in what a step minimises. `ratios`: further figures by name, without those
+    whose denominator is 0.
     """
 
     loss: float
@@ -82,7 +82,7 @@ class Mean:
 
 
 class Outcome(Protocol):
-    """What a learner returns for each objective, as models/contract.py's Loss."""
+    """A learner's result for one objective, such as Loss of models/contract.py."""
 
     @property
     def total(self) -> Tensor:
@@ -91,26 +91,26 @@ class Outcome(Protocol):
 
     @property
     def hits(self) -> Tensor | None:
-        """Return how many labels were predicted rightly ()."""
+        """Return the number of correctly predicted labels (), None if that makes no sense."""
         ...
 
     @property
     def weight(self) -> float:
-        """Return the factor of the mean in what a step minimises."""
+        """Return the factor of the mean in the sum that a step minimises."""
         ...
 
     @property
     def ratios(self) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Return further figures by name, each as two sums (), the numerator and the denominator."""
+        """Return further figures by name, each as a numerator () and a denominator ()."""
         ...
 
 
 @dataclass(kw_only=True)
 class Census:
-    """What some micro-batches hold, over all processes once their counts are added.
+    """The counts of some micro-batches, of one process or joined of all.
 
-    `passes`: how many there are in the process that has most; `fewest`: in the one that has fewest. `counts`: what each
-    objective's loss is divided by; `labels`: how many labels there are; `kinds`: are they per token, and their type.
+    `passes`: micro-batches of the process with most; `fewest`: of the one with fewest. `counts`: the divisor of each
+    objective's loss; `labels`: number of labels; `kinds`: whether they are per token, and their dtype.
     """
 
     passes: int = 0
@@ -122,7 +122,7 @@ class Census:
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Census:
-        """Count some batches."""
+        """Count the tokens and labels of one process's batches."""
         census = cls()
         for batch in batches:
             census.passes += 1
@@ -135,7 +135,7 @@ class Census:
 
     @classmethod
     def joined(cls, parts: Sequence[Census]) -> Census:
-        """Return the census of all processes' batches together."""
+        """Join the counts of all processes."""
         return cls(
             passes=max(part.passes for part in parts),
             fewest=min(part.passes for part in parts),
@@ -148,18 +148,19 @@ class Census:
 
 @dataclass(kw_only=True)
 class Sums:
-    """Sums over micro-batches by objective, on the device until they are read. `census`: of the whole step."""
+    """Sums over micro-batches by objective, kept on the device until read. `census` counts the whole step."""
 
     census: Census
     totals: dict[str, Tensor] = field(default_factory=dict)
     hits: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, Tensor] = field(default_factory=dict)
-    """The two sums (2,) of each further figure, by objective and name, such as "replaced.recall"."""
+    """Numerator and denominator (2,) of each further figure, by objective and name, such as "replaced.recall"."""
 
     def add(self, outcomes: Mapping[str, Outcome]) -> None:
-        """Add what the learner returned for a batch."""
+        """Add the learner's results for a batch."""
         for name, outcome in outcomes.items():
+            # float(): sums of bf16 losses would lose small terms. No .item() here, which would wait for the GPU.
             self.totals[name] = self.totals.get(name, 0) + outcome.total.detach().float()
             self.weights[name] = outcome.weight
             if outcome.hits is not None:
@@ -169,11 +170,13 @@ class Sums:
                 self.ratios[key] = self.ratios.get(key, 0) + torch.stack(sums).detach().float()
 
     def read(self, group: Group, *more: Tensor) -> tuple[dict[str, Mean], list[float]]:
-        """Return the means over all processes, and the first one's values of `more`; one transfer from the device."""
+        """Return the means over all processes, and the first process's `more`, in one transfer from the device."""
         over = {f"{key} {part}": sums[part] for key, sums in self.ratios.items() for part in (0, 1)}
         columns = [*self.totals.values(), *self.hits.values(), *over.values(), *more]
+        # The only synchronisation of a step; the order of `columns` is that in which the values are taken below.
         values = iter(torch.stack(columns).tolist() if columns else [])
         own = [{name: next(values) for name in sums} for sums in (self.totals, self.hits, over)]
+        # The iterator is now at the values of `more`.
         rest = list(values)
         parts = group.gathered((own, rest), "losses")
         totals, hits, sums = (added(part[0][place] for part in parts) for place in range(3))
@@ -199,7 +202,7 @@ Number = TypeVar("Number", int, float)
 
 
 def added(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
-    """Return the sums by name, in the order of the parts and of their names."""
+    """Sum up values by name; names keep the order in which they first appear."""
     sums: dict[str, Number] = {}
     for part in parts:
         for name, value in part.items():

@@ -1,4 +1,4 @@
-"""A run folder's identity: the settings and inputs it was begun with, and the refusal to mix in others."""
+"""The identity of a run folder: the settings and inputs of its run; other settings or inputs are rejected."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ OURS = (
     *("corpus.json", RECIPE),
 )
 SCRATCH = ("speed-test", "adapting")
-"""Names that may exist in a folder before its run begins: remains of a killed command, or inputs of the run."""
+"""Names that may exist in a folder before its run begins: remains of a killed command, or inputs."""
 HASHED = (
     *("model.safetensors", "tuned.safetensors", "model.onnx", "config.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
 )
-"""Files of a finished run whose hashes run.json keeps: predictions follow from them and from the task that recipe.toml
-names, which has a hash of its own, since people edit the rest of that file."""
+"""Files of a finished run whose hashes are in run.json. They determine the predictions, together with the task of
+recipe.toml, which has its own hash because people edit the rest of that file."""
 SHA256, TASK_SHA256 = "sha256", "task_sha256"
-"""The keys of the hashes among the facts of a finished run."""
+"""The keys of these hashes in run.json."""
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -43,24 +43,24 @@ HARMLESS = (
     "comparison.seeds",
     "comparison.trials",
 )
-"""Settings that do not change the mathematics of a run, so that it may go on with others; a comparison can grow."""
+"""Settings that do not change a run's results, so that it may be resumed with others; comparisons can grow."""
 REMEDIES = (
     *("optimizer.learning_rate", "optimizer.muon_rate", "optimizer.warmup", "optimizer.clip"),
     *("training.precision", "training.seed"),
 )
-"""Settings that a run may go on with others of once its losses or weights have become infinite or undefined."""
+"""Settings that may be changed to resume a run whose losses or weights have become infinite or undefined."""
 
 
 class RunFolder:
-    """recipe.toml, the resolved settings; and run.json, the facts: the run's inputs, sizes and device, and its end."""
+    """recipe.toml, the resolved settings; and run.json, the run's inputs, sizes, device and results."""
 
     def __init__(self, folder: Path) -> None:
-        """Stand for a folder that need not be there yet."""
+        """Use a folder, which need not exist yet."""
         self.folder = folder
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what run.json says, nothing if there is none. Raises UserError when it is damaged."""
+        """Return the contents of run.json, {} if it does not exist. Raises UserError if it is damaged."""
         path = self.folder / FACTS
         try:
             facts = read_json(path) if path.exists() else {}
@@ -76,16 +76,16 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Return whether a run was begun here."""
+        """Return whether the folder has a run.json."""
         return (self.folder / FACTS).exists()
 
     @property
     def finished(self) -> bool:
-        """Return whether the run has come to its end."""
+        """Return whether the run has finished, so that its model exists."""
         return "finished" in self.facts
 
     def refuse_unended(self) -> None:
-        """Raise UserError if the folder holds a run that has no model: why, and what to do."""
+        """Raise UserError with the reason and advice if the folder holds a run without a model."""
         if (self.folder / FACTS).is_file():
             raise UserError(self._unended(), code="not-a-model" if self.finished else "unfinished-run")
 
@@ -117,14 +117,15 @@ class RunFolder:
         inputs: tuple[str, ...],
         defaults: Mapping[str, Any] | None = None,
     ) -> list[str]:
-        """Write settings and facts for a new run, or check that the run that is there is the same one.
+        """Write the settings and facts of a new run, or check that the existing run has the same.
 
-        `inputs` are the facts that must not differ. `defaults`: of the settings; where the version that began the run
-        had not yet a setting, it must be at its default. Returns how the settings differ from those of a run that had
-        to end (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings
-        or inputs differ, or when the folder holds something else.
+        `inputs`: the facts that must not differ. `defaults`: default settings; a setting that did not exist in the
+        version that began the run must have its default. Returns the changed settings of a run that failed (see
+        `fail`), which run.json keeps as "changes". Raises UserError with the differences if other settings or inputs
+        differ, or if the folder holds something else.
         """
         require_utf8(self.folder)  # before the work: checkpoints could not be written
+        # `before` becomes the old facts without "failed", which is written again unless a remedy was given.
         before = dict(self.facts)
         failed, changes = before.pop("failed", None), []
         self.refuse_foreign()
@@ -145,30 +146,30 @@ class RunFolder:
         return changes
 
     def write_recipe(self, settings: recipe.Table) -> None:
-        """Write recipe.toml; before `finish`, with what the run has learnt besides weights, such as a threshold.
+        """Write recipe.toml; before `finish`, with values that the run has learnt, such as a threshold.
 
-        run.json keeps the settings as they were given, with which those of a later command are compared.
+        run.json keeps the settings as given, to compare those of a later command with them.
         """
         write_text(self.folder / RECIPE, recipe.dump(settings))
 
     def fail(self, step: int) -> None:
-        """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""
+        """Record that the run failed at a step because of infinite losses or weights; REMEDIES may then be changed."""
         write_json(self.folder / FACTS, {**self.facts, "failed": {"step": step}})
 
     def note(self, **facts: Any) -> None:
-        """Add facts about a run that goes on, such as corrections of its steps."""
+        """Add facts to run.json, such as corrections of the number of steps."""
         write_json(self.folder / FACTS, {**self.facts, **facts})
 
     def reopen(self) -> None:
-        """Note that the run is not finished any more: what it has written is about to be replaced."""
+        """Record that the run is not finished any more, before its files are replaced."""
         write_json(self.folder / FACTS, {name: value for name, value in self.facts.items() if name != "finished"})
 
     def changes(self, settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
-        """Return how settings differ from those that the run was begun with, but for those that change no result."""
+        """Return the differences from the settings of the run, without those that do not change its results."""
         return changed_settings(self.facts.get("settings", {}), settings, defaults)
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Note that the run is finished, with the hashes of its files; the last thing to be written."""
+        """Record that the run is finished, with the hashes of its files. This is the last write of a run."""
         facts = {name: value for name, value in self.facts.items() if name != "failed"}
         hashes = {name: file_sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
         ended = {name: value for name, value in results.items() if name not in (SHA256, TASK_SHA256)}
@@ -176,10 +177,10 @@ class RunFolder:
         write_json(self.folder / FACTS, {**facts, "finished": ended})
 
     def changed(self, among: Collection[str] = (*HASHED, RECIPE)) -> list[str]:
-        """Return which files differ from their hashes in run.json, or are missing. Reads each once.
+        """Return the files that are missing or differ from their hashes in run.json. Reads each file once.
 
-        recipe.toml is among them where it names another task, or has other settings of it. A run of an earlier version
-        has no hashes. `among`: the files to compare.
+        recipe.toml is included if it has another task or other settings of it. Runs of earlier versions have no hashes.
+        `among`: the files to compare.
         """
         finished = self.facts.get("finished", {})
         hashes = finished.get(SHA256)
@@ -189,28 +190,28 @@ class RunFolder:
         return [*files, *([RECIPE] if task else [])]
 
     def stamps(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Return a cheap sign that a hashed file, or run.json, may have changed: its size, times and inode.
+        """Return size, times and inode of run.json and each hashed file, a cheap sign of changes.
 
-        None is a file that is missing.
+        None for a missing file.
         """
         return tuple(file_stamp(self.folder / name) for name in (FACTS, *HASHED))
 
     def refuse_foreign(self) -> None:
-        """Raise UserError when the folder holds files but no run; hidden ones and logs do not count.
+        """Raise UserError if the folder holds files but no run. Hidden files and logs are ignored.
 
-        A run.json without settings is a stranger's.
+        A run.json without settings is not osbert's.
         """
         if "settings" not in self.facts:
             reason = f"its {FACTS} is of something else" if self.begun else f"{FACTS} is missing"
             refuse_foreign(self.folder, f"a run ({reason})", SCRATCH)
 
     def _sha256(self, name: str) -> str:
-        """Return the hash of a file, "" where it is missing."""
+        """Return the hash of a file, "" if it is missing."""
         path = self.folder / name
         return file_sha256(path) if path.is_file() else ""
 
     def _task_sha256(self) -> str:
-        """Return the hash of the task that recipe.toml names, with its settings but for where its data lay."""
+        """Return the hash of the task in recipe.toml and its settings, without the paths of its data."""
         path = self.folder / RECIPE
         table = recipe.read(path) if path.is_file() else {}
         name = str(table.get("task", ""))
@@ -222,7 +223,7 @@ class RunFolder:
     def _allowed(
         self, lines: Sequence[str], before: Mapping[str, Any], inputs: Mapping[str, Any], *, failed: bool
     ) -> list[str]:
-        """Return the remedies among changed settings, allowed when the run has `failed`; refuse all other changes."""
+        """Return the changed settings among REMEDIES if the run has `failed`. Raises UserError for other changes."""
         remedies = tuple(f"{name}:" for name in (REMEDIES if failed else ()))
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
@@ -243,7 +244,7 @@ def changed_settings(
     defaults: Mapping[str, Any],
     harmless: Collection[str] = HARMLESS,
 ) -> list[str]:
-    """Return a line for each setting that differs from those of a run, but for those that are `harmless`.
+    """Return a line for each setting that differs from the run's, without those that are `harmless`.
 
     >>> before, now = {"training": {"seed": 0}}, {"training": {"seed": 1, "rate": 0.5}}
     >>> changed_settings(before, now, {"training": {"rate": 0.5}})
@@ -254,7 +255,7 @@ def changed_settings(
 
 
 def _extended(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a run with the defaults of those that the version which began it did not have.
+    """Add the defaults of settings that the version which began the run did not have.
 
     >>> _extended({"data": {"text": "a"}}, {"data": {"text": "", "skip": False}})
     {'data': {'text': 'a', 'skip': False}}

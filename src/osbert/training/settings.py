@@ -1,4 +1,4 @@
-"""The settings of a training, and the choices among them. It loads no torch."""
+"""The settings of training and their choices. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ Spread = Literal["ddp", "fsdp"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How long to train, on what, and how often to look at it."""
+    """Length, device and precision of training, and how often to log, evaluate and save."""
 
     steps: int = 1_000_000
-    """Optimiser steps from the first to the last."""
+    """Total number of optimiser steps."""
     precision: Precision = "auto"
-    """Precision of matrix products; auto is bf16 where the processor has it."""
+    """Precision of matrix products; auto is bf16 if the processor has instructions for it."""
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    """cpu, cuda or cuda:N; auto is a GPU if there is one."""
     compile: Compile = "auto"
     """Whether layers are compiled by torch.compile, which takes a minute at the start; auto is yes on a GPU."""
     seed: int = 0
-    """Decides the first weights and the dropout."""
+    """Seed of the initial weights and of dropout."""
     log_every: int = 100
     """Steps between two lines of metrics.jsonl and of progress."""
     checkpoint_every: int = 1000
     """Steps between two checkpoints; 0 for none."""
     evaluate_every: int = 1000
-    """Steps between two looks at the held-out batches; 0 for the end only."""
+    """Steps between two evaluations on the held-out batches; 0 for the end only."""
     keep: int = 2
-    """Checkpoints that are kept, the newest ones."""
+    """Number of newest checkpoints to keep."""
     models_every: int = 0
-    """Steps between two models that a pretraining keeps in models/step-N/, each as usable as its last; 0 for none."""
+    """Steps between two models that pretraining saves in models/step-N/, as usable as the final one; 0 for none."""
     track: tuple[str, ...] = ()
-    """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
+    """Programs that get the figures of metrics.jsonl, separated by commas: tensorboard, mlflow, wandb."""
     parallel: Spread = "ddp"
     """With several processes (torchrun): whether each has all weights (ddp) or a shard of each (fsdp)."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no run."""
+        """Raise ValueError for numbers out of range."""
         for name, least in (("steps", 1), ("seed", 0), ("log_every", 1), ("keep", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -15,18 +15,18 @@ from osbert.training.distributed import Group
 class Sharding:
     """Each process keeps an even shard of every weight and its moments ("fsdp": torch's fully_shard, FSDP2).
 
-    A layer's weights are gathered just before they are needed and dropped after; gradients are summed and dealt out
-    after each micro-batch, so that no process ever holds them all. Weights travel in float32: in bf16 they would travel
-    faster, but norms and biases would then compute in another precision than in one process.
+    A layer's weights are gathered just before use and dropped after it. Gradients are summed and sharded after each
+    micro-batch, so that no process ever has all of them. Weights are gathered in float32: bf16 would be faster, but
+    norms and biases would then be computed in another precision than in one process.
     """
 
     def __init__(self, learner: nn.Module, group: Group, device: torch.device) -> None:
-        """Shard `learner` in place: each member of its module lists, then what is left."""
+        """Shard `learner` in place: each member of its module lists, then the remaining weights."""
         self.rank = group.rank
         mesh = init_device_mesh(device.type, (group.size,))
         stacked = [part for module in learner.modules() if isinstance(module, nn.ModuleList) for part in module]
         for part in (*stacked, learner):
-            # Dropped after each pass: who looks at the learner between two passes finds shares, never whole weights.
+            # Full weights are dropped after each pass, so that between two passes the learner always has shards.
             fully_shard(part, mesh=mesh, reshard_after_forward=True)
         for part in learner.modules():
             if isinstance(part, FSDPModule):
@@ -38,18 +38,19 @@ class Sharding:
         loss.backward()
 
     def give_up(self, *, owing: bool) -> bool:
-        """Return False: the others wait for shards of weights in the middle of a pass, in their own order."""
+        """Return False: the others wait for shards of weights in the middle of a pass."""
         return False
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return all of a weight or of its moments on the CPU, in the first process; all must call."""
+        """Return the full tensor of a weight or its moments, on the CPU of the first process. All must call."""
         if not is_dealt(tensor):
             return tensor
+        # A collective operation: it must run in every process, even if only the first keeps the result.
         whole = tensor.full_tensor()
         return torch.empty(0) if self.rank else whole.cpu()
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's shard of a tensor that it has in full."""
+        """Return this process's shard of a full tensor; scalars such as step counts are not sharded."""
         if not is_dealt(like) or tensor.shape != like.shape:
             return tensor
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

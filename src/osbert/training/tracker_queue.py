@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl for the trackers of a run (--track): each line once, however often the run is stopped."""
+"""Passes the lines of metrics.jsonl to the trackers of a run (--track), each line once, even if the run is resumed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from osbert.training.run_folder import RECIPE
 from osbert.training.trackers.contract import TrackedRun, Tracker
 
 TRACKERS = "trackers.json"
-"""What each tracker calls a run, and the last line it was given, in the run's folder."""
+"""File in the run's folder with each tracker's id of the run, and the last line that it got."""
 START = (-1, 0)
-"""The place before all lines. A line's place: its step, and which line of that step it is."""
+"""The position before all lines. A position is (step, number of the line within the step)."""
 
 
 def require_trackers(names: Sequence[str], problems: Problems) -> None:
-    """Note every name that is no tracker, and every tracker whose library is not installed."""
+    """Report every unknown tracker and every tracker whose library is not installed to `problems`."""
     for name in names:
         try:
             library = found(name).library
@@ -36,13 +36,13 @@ def require_trackers(names: Sequence[str], problems: Problems) -> None:
 
 
 def found(name: str) -> type[Tracker]:
-    """Return the tracker of a name. Raises UserError when there is none."""
+    """Return the class of a tracker by name. Raises UserError if there is none."""
     return cast(type[Tracker], components.find("training.trackers", name, base=Tracker))
 
 
 @dataclass(kw_only=True)
 class _Turn:
-    """A tracker with the place of the last line that it was given, and the lines that it must still be given."""
+    """A tracker, the position of the last line that it got, and the lines that it has yet to get."""
 
     tracker: Tracker
     given: tuple[int, int]
@@ -51,12 +51,12 @@ class _Turn:
 
 
 class TrackerQueue:
-    """Gives trackers the lines of metrics.jsonl, each line once, however often the run is stopped.
+    """Gives trackers the lines of metrics.jsonl, each line once, even if the run is resumed.
 
-    trackers.json in the run's folder keeps what each calls the run, and the last line it was given. A run that goes on
-    from a checkpoint writes some lines again, maybe at other steps (training.log_every): what does not lie behind that
-    line is not given again. A tracker that joins later gets all lines. One that fails, as without a network, is given
-    its lines with the next one, and the run goes on.
+    trackers.json in the run's folder has each tracker's id of the run, and the last line that it got. A run that is
+    resumed from a checkpoint writes some lines again, possibly at other steps (training.log_every): only lines after
+    the last one are passed on. A tracker that is added later gets all lines. If a tracker fails, for example without a
+    network, it gets its lines again with the next one; the run continues.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], notices: list[str]) -> None:
@@ -84,26 +84,27 @@ class TrackerQueue:
                 ) from error
 
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Give the trackers what they lack of the lines that the file has as the run begins or goes on."""
+        """Pass on lines that are in the file when the run begins or is resumed and that a tracker has not got."""
         for line in lines:
             self._await(line)
         self._give()
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Give a line that was written to the trackers that have not had it."""
+        """Pass on a new line to the trackers that have not got it."""
         self._await(line)
         self._give()
 
     def close(self) -> None:
-        """Let every tracker finish, with the lines that it could not be given before."""
+        """Close every tracker, after a last attempt to pass on its waiting lines."""
         if any(own.waiting for own in self.trackers.values()):
             self._give()
         for name, own in self.trackers.items():
             self._tried(name, own, own.tracker.close)
 
     def _await(self, line: Mapping[str, Any]) -> None:
-        """Let a line wait for the trackers whose last one it lies behind."""
+        """Queue a line for the trackers whose last line is before it."""
         step, count = self.last
+        # Several lines of one step (training, held-out) are numbered from 1. Positions compare as tuples.
         self.last = (line["step"], count + 1 if line["step"] == step else 1)
         for own in self.trackers.values():
             if self.last > own.given:
@@ -111,6 +112,7 @@ class TrackerQueue:
 
     def _give(self) -> None:
         for name, own in self.trackers.items():
+            # Stops at the first failure, so that lines keep their order.
             while own.waiting and self._tried(name, own, partial(own.tracker.log, *_figures(own.waiting[0][1]))):
                 own.given, _ = own.waiting.pop(0)
         if self.trackers:
@@ -119,7 +121,7 @@ class TrackerQueue:
                 write_json(self.path, self.before | now)
 
     def _tried(self, name: str, own: _Turn, work: Callable[[], None]) -> bool:
-        """Return whether a tracker did something; the first failure is a notice."""
+        """Call `work`; return whether it succeeded. The first failure of a tracker becomes a notice."""
         try:
             work()
         except Exception as error:
@@ -134,12 +136,12 @@ class TrackerQueue:
 
 
 def _figures(line: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
-    """Return the step of a line, and its numbers by name."""
+    """Return the step of a line and its numbers by name, without missing ones."""
     return line["step"], {name: value for name, value in line.items() if name != "step" and value is not None}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings by their dotted names."""
+    """Yield (dotted name, value) for the settings of nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -148,6 +150,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _shown(folder: Path) -> str:
-    """Return what a run is called: its path from the current folder, or its name where it lies elsewhere."""
+    """Return a run's display name: its path relative to the current folder, or its name if it is elsewhere."""
     whole, here = folder.absolute(), Path.cwd()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name

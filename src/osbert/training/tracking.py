@@ -1,4 +1,4 @@
-"""How a run is followed: metrics.jsonl for machines, reports and trackers, and its lines in words."""
+"""metrics.jsonl, the record of a run for programs, reports and trackers; and its lines as text for people."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ if TYPE_CHECKING:
 
 NAME = "metrics.jsonl"
 HELD_OUT, BEFORE, GENERAL = "held_out", "held_out_before", "general"
-"""What names begin with that were measured on held-out text: of this run's corpus, of the one before, and general."""
+"""Prefixes of figures on held-out text: of this run's corpus, of the previous run's corpus, and of general text."""
 
 
 class Metrics:
-    """metrics.jsonl: one flat JSON object a line, with names such as "mlm.loss" and "held_out.mlm.loss".
+    """metrics.jsonl: one flat JSON object per line, with names such as "mlm.loss" and "held_out.mlm.loss".
 
-    A line of training holds means over the steps since the one before, skipped steps apart. The sums between two lines
-    live in `memory`: saved with a checkpoint, they let a resumed run write the lines an undisturbed one would.
+    A training line has the means over the steps since the previous line, without skipped steps. The sums between two
+    lines are in `memory`, which checkpoints save, so that a resumed run writes the same lines as an uninterrupted one.
     """
 
     def __init__(self, folder: Path, *, every: int, memory: dict[str, Any], queue: TrackerQueue | None = None) -> None:
-        """Write into `folder`, a line of training each `every` steps and at the end; `queue` gets each line, too."""
+        """Write to `folder`: a training line every `every` steps and at the end. `queue` gets each line, too."""
         self.path = folder / NAME
         self.every = every
         self.memory = memory
         self.queue = queue
         self.unwritten: list[str] = []
-        """Lines that a full disk refused; they are tried again with the next line."""
+        """Lines that did not fit on a full disk; they are written with the next line."""
 
     def go_back(self, step: int) -> None:
-        """Drop the lines after `step`, all of them before the first, and a last line that was cut off."""
+        """Drop the lines after `step`, all lines if it is 0, and an incomplete last line."""
+        # `0 < step >= line["step"]` is both 0 < step and line["step"] <= step.
         lines = [line for line in read_lines(self.path) if 0 < step >= line["step"]]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         if self.queue:
             self.queue.begin(lines)
 
     def step(self, progress: Progress) -> dict[str, Any] | None:
-        """Take note of a step; return the line of training that ends with it, if one does."""
+        """Add a step's figures. Return the training line if one is due at this step, else None."""
         memory = self.memory.setdefault("metrics", {"sums": {}, "before": [0, 0.0, 0.0]})
         if not progress.skipped:
             for name, value in values(progress).items():
@@ -67,7 +68,7 @@ class Metrics:
         return line
 
     def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
-        """Write and return the line of a look at held-out batches."""
+        """Write and return the line of an evaluation on held-out batches."""
         line: dict[str, Any] = {"step": step, f"{of}.loss": sum(mean.weight * mean.loss for mean in means.values())}
         for name, mean in means.items():
             line[f"{of}.{name}.loss"] = mean.loss
@@ -78,7 +79,8 @@ class Metrics:
         return line
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append a line, which must have a "step"; what a full disk refuses is kept for the next time."""
+        """Append a line, which must have a "step". If the disk is full it is kept and written later."""
+        # JSON has no NaN or infinity.
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in line.items()
@@ -89,7 +91,7 @@ class Metrics:
             self.queue.add(finite)
 
     def settle(self) -> None:
-        """Write the lines that a full disk has refused so far, if it takes them now."""
+        """Try to write the lines that did not fit on a full disk before."""
         if not self.unwritten:
             return
         size = self.path.stat().st_size if self.path.exists() else 0
@@ -101,33 +103,34 @@ class Metrics:
             self.unwritten.clear()
         except OSError:
             if self.path.exists():
+                # Remove what was written in part, so that the file never has half a line.
                 os.truncate(self.path, size)
 
     def close(self) -> None:
-        """Let the trackers finish; metrics.jsonl is whole after every line."""
+        """Close the trackers. metrics.jsonl is complete after every line."""
         if self.queue:
             self.queue.close()
 
 
 class SilentMetrics:
-    """Stands for the Metrics of a process that leaves the writing to another."""
+    """The Metrics of a process other than the first, which writes nothing."""
 
     def go_back(self, step: int) -> None:
-        """Change nothing."""
+        """Do nothing."""
 
     def step(self, progress: Progress) -> None:
-        """Return no line."""
+        """Do nothing; return None."""
 
     def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
-        """Return a line without values."""
+        """Return a line with the step only; write nothing."""
         return {"step": step}
 
     def close(self) -> None:
-        """Close nothing."""
+        """Do nothing: there are no trackers."""
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a metrics.jsonl, none if there is no file; what a power cut left at its end is left out."""
+    """Return the lines of a metrics.jsonl, [] if it does not exist, up to the first damaged line."""
     found: list[dict[str, Any]] = []
     if path.exists():
         require_regular(path)
@@ -143,7 +146,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def values(progress: Progress) -> dict[str, float]:
-    """Return a step's losses, accuracies, ratios and norm of the gradient, by their names in a line of metrics."""
+    """Return a step's losses, accuracies, ratios and gradient norm by their names in metrics.jsonl."""
     found = {"loss": progress.loss}
     for name, loss in progress.losses.items():
         found[f"{name}.loss"] = loss
@@ -153,7 +156,7 @@ def values(progress: Progress) -> dict[str, float]:
 
 
 def ratios(line: Mapping[str, Any], name: str) -> dict[str, float]:
-    """Return the ratios that a line of metrics has of an objective, by their names, such as "recall".
+    """Return the ratios of an objective in a line of metrics by name, such as "recall".
 
     >>> ratios({"held_out.replaced.loss": 0.24, "held_out.replaced.recall": 0.41}, "held_out.replaced")
     {'recall': 0.41}
@@ -164,7 +167,7 @@ def ratios(line: Mapping[str, Any], name: str) -> dict[str, float]:
 
 
 def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
-    """Return a line of metrics for people: "mlm 6.324 (12.1%)  nsp 0.693 (52.0%)  12,345 tokens/s".
+    """Format a line of metrics for people: "mlm 6.324 (12.1%)  nsp 0.693 (52.0%)  12,345 tokens/s".
 
     Ratios are named: "replaced 0.241 (share 9.1%, precision 83.0%, recall 41.2%)".
     """
@@ -185,7 +188,7 @@ def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: "8 s", "12 min", "3 h 05 min", "4 d 2 h"."""
+    """Format a time for people: "8 s", "12 min", "3 h 05 min", "4 d 2 h"."""
     minutes = seconds / 60
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -197,7 +200,7 @@ def duration(seconds: float) -> str:
 
 
 def _clock(progress: Progress, tokens: int, seconds: float, loader_seconds: float) -> dict[str, float]:
-    """Return the seconds since the beginning, and the pace since the given counts."""
+    """Return the seconds since the beginning, and the speed since the given counts."""
     passed = max(progress.seconds - seconds, 1e-9)
     return {
         "seconds": round(progress.seconds, 3),

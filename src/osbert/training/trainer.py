@@ -1,7 +1,7 @@
-"""The loop: steps in, weights out. It knows no model, objective or task, and can be killed and go on at any moment.
+"""The training loop. It knows no model, objective or task, and can be killed and resumed at any moment.
 
 A learner is any module whose forward(batch) gives {objective: Loss}. The gradient of a step is the sum over objectives
-of weight x (loss summed over all micro-batches) / (labels in the whole step): the very gradient of one large batch.
+of weight x (loss summed over all micro-batches) / (labels in the whole step): exactly the gradient of one large batch.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from osbert.training.progress import Counters, Mean, Progress, Sums
 from osbert.training.settings import TrainingSettings
 
 PATIENCE = 3
-"""So many unusable steps in a row end the run."""
+"""Number of consecutive unusable steps that ends the run."""
 MOMENTS = "It keeps two numbers for each weight: free some, take a smaller model, or several processes with fsdp."
 
 
 class Trainer:
-    """Trains a learner on a loader's steps; `for progress in trainer.run()` is the whole of it.
+    """Trains a learner on a loader's steps with `for progress in trainer.run()`.
 
-    `notices`: messages for the user, such as a checkpoint that could not be written; the caller shows them. `memory`: a
-    dict of plain values that belongs to the caller; it is saved with each checkpoint and put back by `resume`.
+    `notices`: messages for the user, such as a checkpoint that could not be written; the caller shows them. `memory`:
+    the caller's dict of JSON values, which checkpoints save and `resume` restores.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Trainer:
         folder: Path,
         group: Group = ALONE,
     ) -> None:
-        """Put the learner on its device; nothing is read from or written to `folder` yet.
+        """Move the learner to its device. `folder` is not read or written yet.
 
-        In a group of processes the loader gives this one's part of each step.
+        In a group of processes `loader` must yield this process's part of each step.
         """
         self.group = group
         self.processor = choose(training.device, training.precision)
@@ -69,6 +69,7 @@ class Trainer:
         self.loader = loader
         self.settings = training
         self.folder = folder
+        # Before the optimiser is built: sharding replaces the weights by shards.
         self.parallel = spread(self.learner, group, training.parallel, self.processor.device)
         compile_layers(self.learner, training.compile, self.processor.device)
         self.optimizer_settings = optimizer
@@ -85,7 +86,7 @@ class Trainer:
         self.memory: dict[str, Any] = {}
         self.notices: list[str] = []
         self.whole = True
-        """Whether the weights are those after `step` whole steps: not while the optimiser changes them."""
+        """Whether the weights are those after exactly `step` steps; False while the optimiser changes them."""
 
     @property
     def finished(self) -> bool:
@@ -94,24 +95,25 @@ class Trainer:
 
     @property
     def hopeless(self) -> bool:
-        """Return whether so many steps in a row were unusable that the run has ended."""
+        """Return whether too many consecutive steps were unusable, which ends the run."""
         return self.counters.unusable >= PATIENCE
 
     @property
     def sound(self) -> bool:
-        """Return whether all weights are finite. A learning rate that is far too high can make them otherwise."""
+        """Return whether all weights are finite in all processes; they may not be if the learning rate is too high."""
         return all(self.group.gathered(self._finite(), "the weights"))
 
     def run(self) -> Iterator[Progress]:
-        """Take the steps that are left, yielding after each; a checkpoint due at a step is written after the yield.
+        """Take the remaining steps, yielding after each. A checkpoint that is due is written after the yield.
 
-        The caller may set another `pace` after a step: the loader's steps then begin anew at the next one.
+        If the caller sets another `pace` after a step, the loader's stream is restarted at the next step.
 
-        Raises UserError when three steps in a row have a loss or a gradient that is not finite.
+        Raises UserError if three consecutive steps have a loss or a gradient that is not finite.
         """
         self.learner.train()
         every = self.settings.checkpoint_every
         while not self.finished:
+            # Closing the stream ends the thread that prepares the next step, also if the caller breaks the loop.
             pace, start = self.pace, replace(self.cursor, step=self.step)
             with contextlib.closing(ahead(self.loader.steps(start))) as stream:
                 while not self.finished and self.pace is pace:
@@ -123,9 +125,9 @@ class Trainer:
                         self.save()
 
     def save(self) -> bool:
-        """Write a checkpoint of this moment; when that fails, note why, keep the ones before, and return False.
+        """Write a checkpoint. If that fails, add a notice, keep the earlier ones, and return False.
 
-        All processes of a group must call, and the first writes. Weights that are not finite are never written.
+        All processes must call; the first one writes. Weights that are not finite are never written.
         """
         if not self.sound:
             self.notices.append(f"No checkpoint of step {self.step:,}: the weights have become infinite or undefined.")
@@ -142,9 +144,9 @@ class Trainer:
         return self.group.first(lambda: self._written(checkpoint))
 
     def resume(self) -> bool:
-        """Go back to the newest checkpoint that is whole; return False, changing nothing, if there is none yet.
+        """Restore the newest valid checkpoint. Return False and change nothing if there is none.
 
-        Raises UserError when all checkpoints are damaged, or are of another model.
+        Raises UserError if all checkpoints are damaged, or if the newest belongs to another model.
         """
         step = self.group.first(self._found)
         if step is None:
@@ -156,6 +158,7 @@ class Trainer:
         self.step = checkpoint.step
         self.cursor = Cursor(**state["cursor"])
         self.counters = Counters(**state["counters"])
+        # In place: the caller holds the same dict.
         self.memory.clear()
         self.memory.update(state["memory"])
         before, now = state["circumstances"], self._circumstances()
@@ -168,9 +171,9 @@ class Trainer:
         return True
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, Mean]:
-        """Return each objective's mean over some batches, without dropout; training is not disturbed.
+        """Return each objective's mean over some batches, without dropout. The state of training is not changed.
 
-        In a group each process measures its part of each batch, as the loader made it.
+        In a group each process passes its own part, as its loader makes it.
         """
         training = self.learner.training
         self.learner.eval()
@@ -181,7 +184,7 @@ class Trainer:
         return sums.read(self.group)[0]
 
     def _next(self, stream: Iterator[Step]) -> Step:
-        """Return the next step; when the data can no longer be read, a checkpoint of this moment is written first."""
+        """Return the next step. If the data cannot be read any more, write a checkpoint before raising the error."""
         try:
             with memory.needed("the loader", "Free some, or give a smaller --data.pool or fewer --data.workers."):
                 return next(stream)
@@ -191,11 +194,13 @@ class Trainer:
             raise
 
     def _advance(self, step: Step, started: float) -> Progress:
-        """Take one step, of which the loading began at `started`."""
+        """Take one step, whose loading began at `started` (perf_counter)."""
         sums = self._sparing(partial(self.gradients.add, number=self.step), step.batches)
+        # Queued on the device; sums.read() fetches the norm together with the losses.
         norm = limit(self.weights, self.optimizer_settings.clip)
         means, [gradient_norm] = sums.read(self.group, norm.float())
         share = self.optimizer_settings.share(self.pace.place(self.step), self.pace.planned)
+        # The same values in all processes, so all skip or none does.
         skipped = not all(map(math.isfinite, [gradient_norm, *(mean.loss for mean in means.values())]))
         self.whole = False
         if skipped:
@@ -230,15 +235,16 @@ class Trainer:
         )
 
     def _sparing(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> Sums:
-        """Do some work on batches; when memory runs out do it again on their halves, and so from then on.
+        """Do some work on batches. If memory runs out, repeat it on halves, and keep to halves from then on.
 
-        In a group all do, whichever process it was. Raises UserError when a single sequence is too much, a checkpoint
-        of this moment is written before; and when the processes cannot leave off together.
+        In a group all processes do so. Raises UserError if a single sequence is too large, after writing a checkpoint,
+        and if the processes cannot abandon the work together.
         """
         while True:
             given = memory.parts(batches, self.counters.halvings)
             sums, told = self._tried(work, given)
             short = None if sums is not None else self._shortage(given, told)
+            # Every process reports, with None if its memory was enough, so that all repeat the work or none does.
             shortages = self.group.gathered(short, "want of memory")
             if sums is not None and not any(shortages):
                 return sums
@@ -247,7 +253,7 @@ class Trainer:
     def _tried(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
         """Do some work; if memory runs out, return None and the message of the error.
 
-        The error ends here: as long as it lives, it holds the tensors of the work.
+        The error is not passed on, because its traceback keeps the tensors of the work alive.
         """
         try:
             return work(batches), ""
@@ -257,7 +263,7 @@ class Trainer:
             return None, memory.told(error)
 
     def _shortage(self, batches: Sequence[Batch], told: str) -> memory.Shortage:
-        """Clear up after memory ran out here, so that the processes can go on together; return what it was about."""
+        """Clean up after memory ran out in this process, so that all can go on together; describe the shortage."""
         self.optimizer.zero_grad()
         memory.release()
         shortage = memory.Shortage.of(batches, told)
@@ -271,10 +277,11 @@ class Trainer:
         return shortage
 
     def _halve(self, shortages: Sequence[memory.Shortage | None]) -> None:
-        """Prepare to take batches, for which the memory of some processes did not suffice, in halves."""
+        """Halve micro-batches from now on, because the memory of some processes was too small."""
         self.optimizer.zero_grad()
         rank, worst = max(
             ((rank, shortage) for rank, shortage in enumerate(shortages) if shortage),
+            # A batch that cannot be halved decides first.
             key=lambda found: (found[1].single, found[1].half),
         )
         told = f"in process {rank}: {worst.told}" if self.group.size > 1 else worst.told
@@ -294,7 +301,7 @@ class Trainer:
         )
 
     def _skip(self, step: Step) -> None:
-        """Count a step whose loss or gradient is not finite; the third in a row ends the run."""
+        """Count a step whose loss or gradient is not finite; end the run at the third consecutive one."""
         self.counters.skipped_steps += 1
         self.counters.unusable += 1
         if not self.hopeless:
@@ -309,11 +316,11 @@ class Trainer:
         )
 
     def _finite(self) -> bool:
-        """Return whether the weights are finite, as far as this process has them."""
+        """Return whether this process's weights, or shards of them, are finite."""
         return all(bool(torch.isfinite(local(weight)).all()) for weight in self.weights)
 
     def _circumstances(self) -> dict[str, Any]:
-        """Return what the last bits of the weights depend on besides the settings."""
+        """Return the facts besides the settings on which the last bits of the weights depend."""
         circumstances = {
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
@@ -338,7 +345,7 @@ class Trainer:
         return True
 
     def _found(self) -> int | None:
-        """Return the step of the newest checkpoint that is whole, after clearing away what is not."""
+        """Return the step of the newest valid checkpoint, None if there is none, after removing incomplete ones."""
         self.checkpoints.tidy()
         step, messages = self.checkpoints.newest()
         self.notices += messages

@@ -1,4 +1,4 @@
-"""A task whose probabilities are a softmax at a temperature, which its development rows decide."""
+"""Tasks whose probabilities are a softmax with a temperature, fitted to development rows."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from osbert.tasks.calibration import Calibration, calibrate, columns
 
 @dataclass(frozen=True, kw_only=True)
 class TemperedTask(Task):
-    """A task of one label out of several."""
+    """A task with one label out of several, whose softmax has a temperature."""
 
     temperature: float = 0.0
-    """What scores are divided by before the softmax, so that probabilities are as sure as they are right; 0 for the one
-    that suits the development rows best, 1 for the softmax as it is."""
+    """Divisor of the logits before the softmax, so that confidence matches accuracy; 0 to fit it to the development
+    rows, 1 for the plain softmax."""
 
     def __post_init__(self) -> None:
-        """Refuse a temperature below 0."""
+        """Raise ValueError for a temperature below 0."""
         super().__post_init__()
         if not 0 <= self.temperature < inf:
             raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {self.temperature:g}")
 
     def shares(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the softmax of scores (K,) at the task's temperature, 1 while none is known."""
+        """Return the softmax of scores (K,) at the task's temperature, 1 if it is not fitted yet."""
+        # Subtracting the maximum avoids overflow; `or 1`: 0 means not fitted.
         shares = np.exp((scores - scores.max()) / (self.temperature or 1))
         return shares / shares.sum()
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
-        """Return the task with the temperature that suits the records best, and the calibration that gives it.
+        """Return the task with the temperature fitted to the records, and the calibration.
 
         No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's.
         """
@@ -44,5 +45,5 @@ class TemperedTask(Task):
         return replace(self, temperature=temperature), calibration
 
     def published(self) -> dict[str, Any]:
-        """Return what the scores are multiplied by for others."""
+        """Return the factor of the logits, 1 / temperature, as "scale"."""
         return {"scale": 1 / (self.temperature or 1)}

@@ -1,4 +1,4 @@
-"""classify: one label out of K for a text or a pair of texts; softmax(C W) is all that is new (section 4.1)."""
+"""classify: one label out of K for a text or a pair of texts; the only new layer is softmax(C W) (section 4.1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 12
-"""Most classes whose confusion table fits a screen."""
+"""Most classes of a confusion table that is displayed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,25 +41,25 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     edge = Edge(kind="classify", call="predict")
     published_outputs = 0
     spellings: ClassVar[Mapping[str, str]] = {}
-    """What a data set writes in its files -> the label's name."""
+    """The spelling of labels in a data set's files -> their names."""
     positive: ClassVar[str] = ""
-    """The label whose F1 is the data set's score, "f1"."""
+    """The label whose F1 is the metric "f1"."""
 
     labels: tuple[str, ...] = ()
-    """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    """The labels' names, in the order of the outputs; learnt from the training rows if not given."""
     label_smoothing: float = 0.0
-    """Part of the true probability that the loss gives to all labels alike (Szegedy et al. 2016), such as 0.1."""
+    """Probability mass that the loss distributes evenly over all labels (Szegedy et al. 2016), such as 0.1."""
 
     focal: float = 0.0
-    """Gamma of the focal loss (Lin et al. 2017), such as 2: rows count the less, the surer the model is of their label,
-    by the factor (1 - p) ** gamma. 0 for the cross-entropy."""
+    """Gamma of the focal loss (Lin et al. 2017), such as 2: a row whose label has the probability p has the
+    weight (1 - p) ** gamma. 0 for the cross-entropy."""
 
     ordered: tuple[str, ...] = ()
-    """The labels in their order, such as bad,fair,good: the loss gives a label's neighbours a part of its probability
-    (Díaz and Marathe 2019), and the best epoch has the highest quadratic kappa (Cohen 1968)."""
+    """The labels in their order, such as bad,fair,good: the loss gives some probability to a label's neighbours (Díaz
+    and Marathe 2019), and the epoch with the highest quadratic kappa (Cohen 1968) is kept."""
 
     def __post_init__(self) -> None:
-        """Refuse a smoothing that leaves nothing of the label, a gamma that is none, and two orders of the labels."""
+        """Raise ValueError for a smoothing or a gamma out of range, and for two orders of the labels."""
         super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
@@ -76,7 +76,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     @property
     def criterion(self) -> str:
-        """Return the data set's score: accuracy, or F1; macro F1 when rare classes are to count as much."""
+        """Return the data set's metric: accuracy or F1, or macro F1 if rare classes are to count equally."""
         if self.positive:
             return "f1"
         if self.ordered:
@@ -89,7 +89,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         return self.labels
 
     def warnings(self) -> list[str]:
-        """Return which labels look like several in one cell."""
+        """Describe labels that look like several in one cell."""
         joined = joined_labels(self.labels)
         if not joined:
             return []
@@ -106,7 +106,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and their weights in the loss.
 
-        Raises UserError at rows of one class, and at weights that do not go with the labels.
+        Raises UserError if all rows have one class, and if weights do not match the labels.
         """
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
@@ -156,10 +156,10 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the likeliest label and the softmax over all, by the mean scores of a record's windows.
+        """Return the most probable label and the softmax over all, from the mean logits of a record's windows.
 
-        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature. Of a
-        pair in both orders it is the sum, what the layer says of the sum of the states.
+        The layer is linear, so this equals its output for the windows' mean state. A pair in both orders has the sum of
+        two logits. The softmax has the task's temperature.
         """
         scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
@@ -176,9 +176,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").
 
-        A class that is neither among the records' labels nor among the predictions has no F1, and the macro F1 is the
-        mean over the others, as in scikit-learn. "f1", the first of all, is that of the positive class; 0 without it.
-        Of ordered labels there are the quadratic kappa, and the mean distance of a prediction from the label.
+        A class that is neither in the labels nor in the predictions has no F1, and the macro F1 is the mean over the
+        others, as in scikit-learn. "f1" is the F1 of the positive class, 0 if absent. Ordered labels also have the
+        quadratic kappa, and the mean distance of predictions from labels.
         """
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         hits = np.diag(table)
@@ -196,7 +196,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         }
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return the table of what was taken for what, unless it is too large for a screen."""
+        """Return the confusion table, unless it has more than SHOWN classes."""
         if len(self.labels) > SHOWN:
             return []
         counts = confusion([one.value for one in predictions], [one.label for one in records], self.labels)
@@ -226,7 +226,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:
-    """Return how often each label (row: true) was predicted as each (column), (K, K)."""
+    """Return the confusion table (K, K): number of records by true label (row) and predicted label (column)."""
     numbers = {label: number for number, label in enumerate(labels)}
     table = np.zeros((len(labels), len(labels)), np.int64)
     for (row, column), count in Counter(zip(true, predicted)).items():
@@ -236,29 +236,31 @@ def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[st
 
 
 def distance(table: NDArray[np.int64]) -> float:
-    """Return how many places labels (row) and predictions (column) are apart in the mean, by a table (K, K)."""
+    """Return the mean distance of labels (row) and predictions (column) in ranks, from a confusion table (K, K)."""
     return float((table * np.sqrt(_squares(len(table)))).sum() / table.sum())
 
 
 def kappa(table: NDArray[np.int64]) -> float:
-    """Return the quadratic kappa of a confusion table (K, K) (Cohen 1968); 0 where all rows and predictions are one.
+    """Return the quadratic kappa of a confusion table (K, K) (Cohen 1968); 0 if there is only one class.
 
     >>> kappa(np.array([[2, 0], [0, 2]])), kappa(np.array([[0, 2], [2, 0]]))
     (1.0, -1.0)
     """
+    # The expected table of independent labels and predictions with the same frequencies.
     chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     expected = float((_squares(len(table)) * chance).sum())
     return 1 - float((_squares(len(table)) * table).sum()) / expected if expected else 0.0
 
 
 def _squares(labels: int) -> NDArray[np.int64]:
-    """Return the squared distances of labels by their places (K, K)."""
+    """Return the squared differences of the labels' ranks (K, K)."""
     places = np.arange(labels, dtype=np.int64)
     return np.square(places[:, None] - places)
 
 
 def matthews(table: NDArray[np.int64]) -> float:
-    """Return the Matthews correlation of a confusion table (K, K), R_K (Gorodkin 2004); 0 where one class is all."""
+    """Return the Matthews correlation of a confusion table (K, K), R_K (Gorodkin 2004); 0 if there is one class."""
     true, said, n = table.sum(axis=1).astype(float), table.sum(axis=0).astype(float), float(table.sum())
+    # The multi-class form: covariances of the one-hot labels and predictions, times n squared.
     spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
     return (n * float(np.trace(table)) - float(true @ said)) / spread if spread > 0 else 0.0

@@ -260,5 +260,6 @@ def _found(vectors: Sequence[NDArray[np.floating]]) -> float:
     hits = 0
     for start in range(0, len(first), BLOCK):
         best = (first[start : start + BLOCK] @ second.T).max(axis=1)
+        # Blocks bound the memory of the n x n cosines; 1e-9 allows for rounding.
         hits += int((own[start : start + BLOCK] >= best - 1e-9).sum())
     return hits / len(first)

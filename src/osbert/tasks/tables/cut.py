@@ -1,4 +1,4 @@
-"""Tasks that say by `long` how texts are read that do not fit."""
+"""Tasks with a setting `long` for texts that do not fit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from osbert.tasks.tables import TableTask
 
 
 class CutTask(TableTask):
-    """A task on texts of which a part may be left out. The setting `long` is the subclass's, and says what it means."""
+    """A task whose texts may be truncated. Subclasses define and document the setting `long`."""
 
     long: Long
     too_long: ClassVar[str]
-    """The message for a record that must not be cut: `count` surplus pieces, `length` tokens."""
+    """The message for a record that must not be truncated: `count` surplus pieces, `length` tokens."""
 
     @property
     def unread(self) -> str:
-        """Return where the pieces lie that are not read."""
+        """Describe the position of pieces that are not used."""
         return "in the middle" if self.long == "head+tail" else super().unread
 
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Note each record that does not fit, if none may be cut."""
+        """Report each record that does not fit to `problems`, with long = "error"."""
         if self.long != "error":
             return
         for record in records:

@@ -14,11 +14,11 @@ _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
 def joined_labels(labels: Sequence[str]) -> list[str]:
-    """Return the labels that look like several labels joined, in their order.
+    """Return the labels that look like several joined labels, in order.
 
-    Those are lists, and labels with a part that is a label by itself. A label whose parts all occur in other labels
-    counts, too, if half of the labels with that separator are such: a single one may be chance, as "Portland, OR"
-    among towns.
+    These are lists, and labels with a part that is a label itself. Labels whose parts all occur in other labels count
+    too, if at least half of the labels with that separator are like that: a single one may be chance, such as
+    "Portland, OR" among towns.
 
     >>> joined_labels(["neg", "neg,long", "pos", "pos,long"])
     ['neg,long', 'pos,long']
@@ -39,14 +39,14 @@ def joined_labels(labels: Sequence[str]) -> list[str]:
 
 
 def _parts(label: str, separator: str) -> set[str]:
-    """Return the distinct parts of a label; none for a number with a decimal comma."""
+    """Return the distinct parts of a label; an empty set for a number with a decimal comma."""
     if separator == "," and _DECIMAL.fullmatch(label):
         return set()
     return {part.strip() for part in label.split(separator)} - {""}
 
 
 def listed(label: str) -> list[Any] | None:
-    """Return what a JSON or Python list in a cell holds, None for another text; "[spam]" is a word in brackets."""
+    """Parse a JSON or Python list in a cell, None for other texts; "[spam]" is a word in brackets."""
     if not (label.startswith("[") and label.endswith("]")):
         return None
     for parse in (json.loads, ast.literal_eval):

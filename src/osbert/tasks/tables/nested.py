@@ -10,7 +10,7 @@ from osbert.reading.table import Row
 
 
 def parsed_cell(cell: str) -> Any:
-    """Return what the JSON of a cell says, None where it is none.
+    """Parse the JSON of a cell, None if it is not JSON.
 
     >>> parsed_cell('["a", "b"]'), parsed_cell("a, b")
     (['a', 'b'], None)
@@ -22,7 +22,7 @@ def parsed_cell(cell: str) -> Any:
 
 
 def cell_texts(row: Row, name: str) -> list[str]:
-    """Return the texts of a cell: one, or those of a list. Raises ValueError at lists of other things."""
+    """Return the texts of a cell: one, or those of a list. Raises ValueError for a list of other things."""
     if name not in row.nested:
         return [row.values[name]]
     texts = row.source.get(name) or parsed_cell(row.values[name])

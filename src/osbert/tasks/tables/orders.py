@@ -1,4 +1,4 @@
-"""Pairs that are read as two sequences: in both orders, or each text by itself."""
+"""Pairs as two sequences: in both orders, or each text by itself."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class OrdersTask(TextTask):
     """A task on texts or pairs, whose head can add the states of both orders of a pair, or compare its two texts."""
 
     both_orders: bool = False
-    """Read every pair in both orders and add the two states before the task's layer, for pairs whose order says nothing
-    (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
+    """Read every pair in both orders and add the two states before the task's layer, for pairs without a meaningful
+    order (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
     apart: bool = False
-    """Read the two texts of a pair each by itself, and put the task's layer on their vectors u and v, |u - v|, uv and
-    their cosine (Reimers and Gurevych 2019, section 3): for encoders that were trained for vectors of sentences."""
+    """Encode each text of a pair by itself; the task's layer gets their vectors u and v, |u - v|, uv and their
+    cosine (Reimers and Gurevych 2019, section 3): for encoders that were trained for sentence vectors."""
 
     def __post_init__(self) -> None:
-        """Refuse windows of two sequences, and two ways to read a pair."""
+        """Raise ValueError for both settings together, or either with windows."""
         super().__post_init__()
         if self.both_orders and self.apart:
             raise ValueError("both_orders and apart are two ways to read a pair: give one of the two")
@@ -41,16 +41,16 @@ class OrdersTask(TextTask):
 
     @property
     def _two(self) -> bool:
-        """Return whether a record is two sequences."""
+        """Return whether a record has two sequences."""
         return self.both_orders or self.apart
 
     @property
     def batching(self) -> Literal["sequences", "records", "step"]:  # type: ignore[override]
-        """Return that the two sequences of a pair stay in one pass."""
+        """Return "records" if a pair has two sequences, which must stay in one pass."""
         return "records" if self._two else "sequences"
 
     def by_vectors(self, records: Sequence[Record]) -> Self:
-        """Return the task that reads pairs apart; of single texts, in both orders or in windows it stays as it is."""
+        """Return the task with `apart`; unchanged for single texts, both orders or windows."""
         if self._two or self.long == "window" or any(len(record.texts) != 2 for record in records):
             return self
         return self.source.passed_on(dataclasses.replace(self, apart=True))
@@ -73,12 +73,12 @@ class OrdersTask(TextTask):
         return [*examples, dataclasses.replace(other, truncated=0)]  # what is cut is told once
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
-        """Return the sequences of a record with its label; of the two of a pair the first one carries it."""
+        """Return the sequences of a record with its label, which the first sequence of a pair has."""
         carrying = 1 if self._two else len(examples)
         return [*super().aimed(examples[:carrying], label, weight), *examples[carrying:]]
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
-        """Return `decode`; of a pair apart, what decodes the scores that the learnt layer gives its two vectors."""
+        """Return `decode`; with `apart` a version that first applies the learnt layer to the two vectors."""
         if not self.apart:
             return super().decode_with(learnt)
         weight, bias = (np.array(learnt[name], np.float64) for name in ("weight", "bias"))  # (K, 4 D + 1), (K,)
@@ -94,5 +94,5 @@ class OrdersTask(TextTask):
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
     def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
-        """Return the weights (K,) of joined outputs for each sequence; of pairs apart, those of their scores."""
+        """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""
         return [weights if self._two else weights / len(examples)] * len(examples)

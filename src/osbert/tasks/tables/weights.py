@@ -1,4 +1,4 @@
-"""Weights of labels in the loss: balanced by the training rows, given by label, or one a label in their order."""
+"""Weights of labels in the loss: balanced by the training rows, given by label, or listed in the order of labels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ GIVEN = ("none", "balanced")
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedTask(TextTask):
-    """A task whose labels may weigh differently in the loss."""
+    """A task whose labels may have different weights in the loss."""
 
     class_weights: str = "none"
-    """balanced: every class weighs the same in the loss, however rare it is; or a weight by label, spam=3,ham=0.5, and
-    1 for labels that are not named. With multilabel it is the rows that have a label whose weight this is, and balanced
-    makes them weigh as much as those that do not."""
+    """balanced: all classes have the same total weight in the loss; or weights by label, spam=3,ham=0.5, and 1 for
+    other labels. With multilabel this is the weight of the rows that have a label; balanced gives them the same total
+    weight as the rows without it."""
     weights: tuple[float, ...] = ()
-    """The labels' weights in the loss, one a label; computed or completed if class_weights is given."""
+    """The weight of each label in the loss; computed or completed if class_weights is given."""
 
     def __post_init__(self) -> None:
-        """Refuse weights that are not above 0, and a table of weights that is none."""
+        """Raise ValueError for weights that are not above 0, and for an invalid table of weights."""
         super().__post_init__()
         table = {} if self.class_weights in GIVEN else weight_table(self.class_weights)
         wrong = [weight for weight in (*self.weights, *table.values()) if not 0 < weight < math.inf]
@@ -33,9 +33,9 @@ class WeightedTask(TextTask):
             raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
 
     def label_weights(self, labels: Sequence[str], balanced: Sequence[float]) -> tuple[float, ...]:
-        """Return the weights of labels, () where all weigh the same; `balanced`: those that the rows suggest.
+        """Return the weights of labels, () if all are equal; `balanced`: the weights computed from the rows.
 
-        Raises UserError at weights that are not one a label, at two settings of weights, and at an unknown label.
+        Raises UserError if there is not one weight per label, if weights are set twice, and for unknown labels.
         """
         weights = self.weights
         if weights and self.class_weights != "none":
@@ -62,15 +62,16 @@ class WeightedTask(TextTask):
 
 
 def weight_table(text: str) -> dict[str, float]:
-    """Return weights by label, as they are written in a setting.
+    """Parse weights by label.
 
-    Raises ValueError where the text is no such table, or names a label twice.
+    Raises ValueError if the text is no such table, or names a label twice.
 
     >>> weight_table("spam=3, a=b=0.5")
     {'spam': 3.0, 'a=b': 0.5}
     """
     table: dict[str, float] = {}
     for part in text.split(","):
+        # rpartition: names of labels may contain "=".
         name, _, number = (cell.strip() for cell in part.rpartition("="))
         if name in table:
             raise ValueError(f"class_weights gives '{name}' two weights: '{text}'")

@@ -1,1 +1,1 @@
-"""Programs that show runs as they train (--track), each a file: they get the lines of metrics.jsonl."""
+"""Trackers, one in each file: programs that display runs (--track). They get the lines of metrics.jsonl."""

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is made for: the run's `folder`, its `name` for people, and its settings by their dotted names.
+    """The run that a tracker shows: `folder`, display `name`, and settings by dotted names.
 
-    `id`: what the tracker called the run when the folder's run began; "" for a new one.
+    `id`: the tracker's own id of the run; "" for a new run.
     """
 
     folder: Path
@@ -22,22 +22,22 @@ class TrackedRun:
 
 
 class Tracker:
-    """A run as another program keeps it; `id` is what that calls it, so that a resumed run goes on in the same one.
+    """A run in another program. `id` is that program's id, with which a resumed run continues the same entry.
 
-    Any method may raise what its library raises: the lines are then given again (`TrackerQueue`).
+    Methods may raise any exception of their library; TrackerQueue then passes the lines on again later.
     """
 
     library: ClassVar[str]
-    """The module that it needs; `pip install "osbert[NAME]"` installs it."""
+    """The module that it imports; `pip install "osbert[NAME]"` installs it."""
 
     def __init__(self, run: TrackedRun) -> None:
-        """Open the run of that id, or a new one. Only here may the library be imported."""
+        """Open the run with the id, or create one. Import the library only here."""
         self.id = run.id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Take the numbers of a line of metrics.jsonl, by their names; steps never go back."""
+        """Log the numbers of a line of metrics.jsonl by name. Steps never decrease."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Hand over what is left: the run has ended, or stops for now."""
+        """Flush and close: the run has ended or is interrupted."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""mlflow: a run of MLflow, where MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say."""
+"""mlflow: a run of MLflow, in the place that MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from osbert.training.trackers.contract import TrackedRun, Tracker
 
 EXPERIMENT = "osbert"
-"""The experiment where the environment names none."""
+"""The experiment if the environment names none."""
 MOST = 100
-"""Parameters that MLflow takes in one call."""
+"""Most parameters that MLflow accepts in one call."""
 REFUSED = re.compile(r"[^/\w.\- :]")
-"""What MLflow refuses in the name of a figure, such as the label of a class."""
+"""Characters that MLflow rejects in the name of a metric; labels of classes may have them."""
 
 
 class MlflowRun(Tracker):
@@ -23,7 +23,7 @@ class MlflowRun(Tracker):
     library = "mlflow"
 
     def __init__(self, run: TrackedRun) -> None:
-        """Open the run of that id, or begin one in the experiment."""
+        """Reopen the run with the id, or create one in the experiment."""
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 

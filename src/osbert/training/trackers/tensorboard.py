@@ -13,7 +13,7 @@ class TensorBoard(Tracker):
     library = "tensorboardX"
 
     def __init__(self, run: TrackedRun) -> None:
-        """Begin an event file."""
+        """Create an event file."""
         from tensorboardX import SummaryWriter
 
         super().__init__(run)

@@ -1,4 +1,4 @@
-"""wandb: a run of Weights & Biases; WANDB_PROJECT, WANDB_MODE and the like say where."""
+"""wandb: a run of Weights & Biases; WANDB_PROJECT, WANDB_MODE and the like configure it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from osbert.training.trackers.contract import TrackedRun, Tracker
 
 PROJECT = "osbert"
-"""The project where the environment names none."""
+"""The project if the environment names none."""
 
 
 class WandbRun(Tracker):
@@ -17,7 +17,7 @@ class WandbRun(Tracker):
     library = "wandb"
 
     def __init__(self, run: TrackedRun) -> None:
-        """Open the run of that id, or begin one."""
+        """Resume the run with the id, or create one."""
         import wandb
 
         super().__init__(run)
@@ -35,9 +35,9 @@ class WandbRun(Tracker):
         self.run.define_metric("*", step_metric="step")
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Add a row. Its step is a column: wandb's own would drop a second row of the same step."""
+        """Add a row with the step as a column, because wandb's own step would drop a second row of the same step."""
         self.run.log({"step": step, **figures})
 
     def close(self) -> None:
-        """Wait until all is sent, or written where it is offline."""
+        """Wait until everything is sent, or written to disk if wandb is offline."""
         self.run.finish()

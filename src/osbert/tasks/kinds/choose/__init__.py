@@ -43,7 +43,7 @@ class ChoiceSource(TableSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and those that usually are called so."""
+        """Return the columns that the user named, and the usual names."""
         task = self.task
         return (*task.context, *task.choices, task.prefix, task.label, *HEADINGS)
 
@@ -54,7 +54,7 @@ class ChoiceSource(TableSource):
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training file written down, and how its choices are counted."""
+        """Return the task with the detected columns of its training file and the names of choices."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
@@ -75,16 +75,16 @@ class ChoiceSource(TableSource):
         return source.passed_on(replace(task, **lost))
 
     def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
-        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
+        """Return the record of a row. Raises ValueError with the reason if its choices or label are unusable."""
         return record_of(row, columns, counting=self.task.first, path=path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(TemperedTask, CutTask):
-    """A context, two or more choices, and which is right; as many choices as each row has.
+    """A context, two or more choices, and the right one. Rows may have different numbers of choices.
 
-    A choice is read as the second text behind the context. The label is the number of the right choice, from 0 or from
-    1 as the file has it; a letter; or the choice itself.
+    A choice is the second text, after the context. The label is the number of the right choice, from 0 or from 1
+    depending on the file; a letter; or the text of the choice.
     """
 
     form = "choice"
@@ -104,18 +104,17 @@ class Choose(TemperedTask, CutTask):
     choices: tuple[str, ...] = ()
     """The columns with the choices, or one with a list of them; detected by their names if not given."""
     prefix: str = ""
-    """A column with words to put before each choice, such as the beginning of a sentence."""
+    """A column with text that precedes each choice, such as the beginning of a sentence."""
     label: str = ""
     """The column with the right choice; detected by its name if not given."""
     counting: Literal["auto", "0", "1", "A", "text"] = "auto"
-    """What the label calls the first choice, or text where it is the right choice itself; auto finds out from the
-    training rows, once for all."""
+    """The label of the first choice, or text if labels are the texts of choices; auto detects it from the training rows."""
     long: Long = "truncate"
-    """How a context and a choice are read that do not fit together: truncate, the beginning of both; head+tail, of what
-    is too long a quarter from its beginning and the rest from its end; error, not at all."""
+    """What happens if a context and a choice do not fit together: truncate keeps the beginning of both; head+tail keeps
+    a quarter from the beginning of a long text and the rest from its end; error rejects them."""
 
     def __post_init__(self) -> None:
-        """Refuse windows, of which there is no softmax over the choices."""
+        """Raise ValueError for windows, over which a softmax over choices is not defined."""
         super().__post_init__()
         if self.long == "window":
             raise ValueError(
@@ -135,19 +134,19 @@ class Choose(TemperedTask, CutTask):
         return "accuracy"
 
     def remarks(self) -> list[str]:
-        """Return how labels are read, which is guessed from the files."""
+        """Describe the detected meaning of labels."""
         read = f"the label of the first choice is {self.first}"
         read = "labels are the texts of choices" if self.counting == "text" else read
         return [f"{read} (--counting 0, 1, A or text)"]
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, and of how many choices."""
+        """Describe the numbers of rows and of choices of a split."""
         counts = sorted({len(record.texts) - 1 for record in records})
         ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
         return f"{len(records):,} rows ({ways} choices each)"
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task as it is. Raises UserError when every right choice has the same name: nothing is learnt."""
+        """Return the task unchanged. Raises UserError if every right choice has the same name."""
         labels = {record.label for record in records}
         if len(records) > 1 and len(labels) == 1:
             raise UserError(
@@ -198,7 +197,7 @@ class Choose(TemperedTask, CutTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> ChoicePrediction:
-        """Return the likeliest choice and the softmax over all, at the task's temperature."""
+        """Return the most probable choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
         shares = self.shares(scores)
         called, best = _names(record, self.first), int(scores.argmax())
@@ -254,7 +253,7 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
 
 
 def _counting(table: Table, columns: ChoiceColumns) -> Counting:
-    """Return how the labels of a file are read; unreadable rows are reported later."""
+    """Return the meaning of a file's labels; unreadable rows are reported later."""
     rows = []
     for row in table.rows(Problems(heading="")):
         try:

@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al. 2002): how many runs of one to four words of some texts stand in their references.
+"""BLEU (Papineni et al. 2002): the precision of texts' runs of one to four words against references.
 
 The words and the score are those of sacrebleu's default (Post 2018): the 13a tokenizer, case kept, exponential
 smoothing of orders without a match. Tests hold them equal.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 ORDER = 4
-"""The longest run of words that is compared."""
+"""Words of the longest runs that are compared."""
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 _SPLITS = (
     (re.compile(r"([{-~\[-` -&(-+:-@/])"), r" \1 "),  # punctuation and symbols but for ' - . and ,
@@ -42,7 +42,7 @@ def bleu_words(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BleuCounts:
-    """Of one text: its runs of 1 to ORDER words that a reference has, all its runs, its length and the reference's."""
+    """Counts of one text: matched runs of 1 to ORDER words, all its runs, its length and the reference's length."""
 
     shared: tuple[int, ...]
     runs: tuple[int, ...]
@@ -51,18 +51,20 @@ class BleuCounts:
 
     @classmethod
     def of(cls, guess: str, references: Sequence[str]) -> BleuCounts:
-        """Return the counts of a text. A run counts as often as in the reference that has most of it.
+        """Count a text. The matches of a run are clipped to the most that one reference has.
 
-        Of several references the length is the one nearest to the text's, of two as near the shorter.
+        The reference length is the one nearest to the text's, the shorter in a tie.
         """
         words = bleu_words(guess)
         others = [bleu_words(reference) for reference in references]
         allowed: Counter[tuple[str, ...]] = Counter()
         for other in others:
+            # | of Counters is the maximum of the counts, & below the minimum.
             allowed |= _runs(other)
         ours = _runs(words)
         shared = [0] * ORDER
         for run, count in (ours & allowed).items():
+            # Index k holds the runs of k + 1 words.
             shared[len(run) - 1] += count
         lengths = sorted(map(len, others), key=lambda length: (abs(length - len(words)), length))
         return cls(
@@ -74,9 +76,9 @@ class BleuCounts:
 
 
 def bleu(counts: Iterable[BleuCounts]) -> float:
-    """Return the BLEU of some texts together, 0 to 1: the geometric mean of the shares of runs that references have.
+    """Return the corpus BLEU of some texts, 0 to 1: the geometric mean of the precisions of runs.
 
-    It is multiplied by exp(1 - reference / length) where the texts are shorter than their references (equation 3).
+    It is multiplied by the brevity penalty exp(1 - reference / length) if the texts are shorter (equation 3).
 
     >>> round(bleu([BleuCounts.of("the cat sat on the mat", ["the cat sat on the mat ."])]), 4)
     0.8465

@@ -1,4 +1,4 @@
-"""ROUGE (Lin 2004): how many words, pairs of words, and words in order a text shares with a reference.
+"""ROUGE (Lin 2004): overlap of a text with a reference in words, pairs of words, and words in order.
 
 The words and the scores are those of Google's rouge-score without its stemmer, which tests hold equal.
 """
@@ -13,7 +13,7 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def rouge_words(text: str) -> list[str]:
-    """Return the words that are compared: runs of small Latin letters and digits. Other scripts have none.
+    """Return the words to compare: runs of lower-case Latin letters and digits. Other scripts have none.
 
     >>> rouge_words("Don't panic, Zoë!")
     ['don', 't', 'panic', 'zo']
@@ -22,7 +22,7 @@ def rouge_words(text: str) -> list[str]:
 
 
 def rouge_n(guess: Sequence[str], reference: Sequence[str], n: int) -> float:
-    """Return the F1 of two texts' runs of `n` words, each as often as it stands in both.
+    """Return the F1 of the multisets of two texts' runs of `n` words.
 
     >>> round(rouge_n("the cat sat".split(), "the cat sat down".split(), 2), 3)
     0.8
@@ -41,22 +41,24 @@ def rouge_l(guess: Sequence[str], reference: Sequence[str]) -> float:
 
 
 def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence, by rows of bits (Hyyrö 2004).
+    """Return the length of the longest common subsequence, with bit-parallel rows (Hyyrö 2004).
 
-    Bit i of a row is 0 where the table of lengths grows from column i to the next; a row follows from the one before
-    by a sum, whose carries do what a loop over columns would.
+    Bit i of a row is 0 if the table of lengths increases from column i to the next. One addition yields the next row;
+    its carries replace a loop over columns.
 
     >>> common_subsequence("abcbdab", "bdcaba")
     4
     """
     places: dict[str, int] = {}
     for place, word in enumerate(first):
+        # The set of each word's positions, as bits of an integer of any length.
         places[word] = places.get(word, 0) | 1 << place
     every = (1 << len(first)) - 1
     row = every
     for word in second:
         matches = row & places.get(word, 0)
         row = (row + matches) | (row - matches)
+    # The sums carry beyond the last column: mask these bits. The length is the number of 0 bits.
     return len(first) - (row & every).bit_count()
 
 

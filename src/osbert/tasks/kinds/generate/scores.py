@@ -1,4 +1,4 @@
-"""How good a written text is: ROUGE, BLEU and whether it is the reference, of one text and of many."""
+"""Scores of generated texts: ROUGE, BLEU and exact match, of one text and of many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from osbert.tasks.kinds.generate.rouge import rouge_l, rouge_n, rouge_words
 
 @dataclass(frozen=True, kw_only=True)
 class TextScore:
-    """The scores of one text, 0 to 1: of several references the best by each; `counts` are for BLEU."""
+    """The scores of one text, 0 to 1: for each score the best reference counts. `counts` are for BLEU."""
 
     rouge1: float
     rouge2: float
@@ -23,7 +23,7 @@ class TextScore:
 
     @classmethod
     def of(cls, guess: str, references: Sequence[str]) -> TextScore:
-        """Return the scores of a text; it is exact if it is a reference up to spaces."""
+        """Score a text. It is an exact match if it equals a reference up to spaces."""
         words = rouge_words(guess)
         others = [rouge_words(reference) for reference in references]
         plain = " ".join(guess.split())
@@ -37,13 +37,13 @@ class TextScore:
 
 
 MEANS = ("rouge1", "rouge2", "rougeL", "exact_match")
-"""The scores of many texts that are means over them; BLEU is of all texts together."""
+"""The scores that are averaged over texts; BLEU is computed on all texts together."""
 
 
 # Intervals draw the same rows hundreds of times: each row is compared once.
 @lru_cache(maxsize=2**16)
 def text_score(guess: str, references: tuple[str, ...]) -> TextScore:
-    """Return the scores of a text against its references."""
+    """Return the scores of a text against its references, cached."""
     return TextScore.of(guess, references)
 
 

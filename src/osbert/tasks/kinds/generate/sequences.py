@@ -1,4 +1,4 @@
-"""A source, and the target that is written after it: as one sequence, or for an encoder and a decoder."""
+"""Sources and their targets: as one sequence, or for an encoder and a decoder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from osbert.errors import UserError
 from osbert.text.form import Form
 
 Sight = Literal["auto", "left_to_right", "prefix", "source"]
-"""What the tokens of a source see: those before them, or all of the source; or `source`, where an encoder reads it and
-a decoder writes from it; `auto`: as the model was pretrained."""
+"""The tokens to which those of a source attend: the ones before, or all of the source (`prefix`). `source`: an encoder
+reads the source and a decoder writes the target. `auto`: as the model was pretrained."""
 
 
 def end_piece(form: Form) -> int:
@@ -33,11 +33,11 @@ def end_piece(form: Form) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLayout:
-    """How sources and targets are laid out by a packer: `before source between target end`, all of segment 0.
+    """Lays out sources and targets with a packer: `before source between target end`, all in segment 0.
 
-    For a decoder the source is a text of its own, and the prompt is what stands before a text (data/written.py).
-    `most`: pieces of a target at most, its end included. `name`: that of the labels. `sight` as in `Sight`; `auto` is
-    prefix.
+    For a decoder the source is a separate text, and the prompt consists of the pieces before a text (data/written.py).
+    `most`: most pieces of a target, its end included. `name`: name of the target with the labels. `sight` as in
+    `Sight`; `auto` means prefix.
     """
 
     packer: Packer
@@ -47,7 +47,7 @@ class SourceLayout:
 
     @property
     def room(self) -> int:
-        """Return how many pieces of a source are read. Raises UserError where there is no room for any."""
+        """Return the most pieces of a source. Raises UserError if there is no room for any."""
         form, apart = self.packer.form, self.sight == "source"
         room = self.packer.length - len(form.before) - len(form.between) - self.most
         if apart and 1 + len(form.before) + self.most <= self.packer.length:
@@ -61,7 +61,7 @@ class SourceLayout:
         return room
 
     def prompt(self, source: str, *, record: int = 0) -> Example:
-        """Return a source as a sequence that a target follows; what does not fit is cut from its end and counted."""
+        """Return a source as the prompt of a target. Pieces that do not fit are cut from its end and counted."""
         if self.sight == "source":
             read = self._read(source, record=record)
             begun = np.array([starting_piece(self.packer.tokenizer), *self.packer.form.before], np.int32)
@@ -69,9 +69,9 @@ class SourceLayout:
         return self._sequence(self.packer.run(source), np.empty(0, np.int32), record=record)
 
     def with_target(self, source: str, target: str, *, record: int = 0) -> Example:
-        """Return a source and its target, whose pieces are the labels of the tokens before them.
+        """Return a source and its target; each piece of the target is the label of the token before it.
 
-        Of a target with more than `most` pieces the first are learnt, and no end.
+        A target with more than `most` pieces is cut and then has no end piece.
         """
         pieces = self.packer.run(target).ids
         whole = np.append(pieces, end_piece(self.packer.form)).astype(np.int32)
@@ -82,16 +82,17 @@ class SourceLayout:
             return written(self._read(source, record=record), text, self.packer.tokenizer, name=self.name)
         example = self._sequence(self.packer.run(source), kept, record=record)
         first = len(example) - len(kept)
+        # The last token of the source predicts the first piece of the target.
         labels = Target(labels=kept, index=np.arange(first - 1, len(example) - 1))
         cut = example.truncated + max(0, len(pieces) - self.most)
         return replace(example, targets={self.name: labels}, truncated=cut)
 
     def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
-        """Return sources and targets as they are: they have their labels."""
+        """Return the examples unchanged: they are labelled already."""
         return examples
 
     def _read(self, source: str, *, record: int) -> Example:
-        """Return a source as an encoder reads it. Raises UserError where the target has no room."""
+        """Return the encoder's input. Raises UserError if the target has no room."""
         run, _ = self.packer.run(source), self.room
         return self.packer.single(run.ids, run.words, record=record)
 
@@ -119,6 +120,6 @@ class SourceLayout:
 
 
 def _special(ids: Integers, *, record: int) -> Example:
-    """Return pieces that a decoder reads, none of which is ever corrupted."""
+    """Return pieces of a decoder's input, all marked special so that none is corrupted."""
     zeros = np.zeros(len(ids), np.int8)
     return Example(ids=ids, segments=zeros, words=zeros > 0, special=zeros == 0, record=record)

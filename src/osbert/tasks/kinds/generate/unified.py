@@ -1,4 +1,4 @@
-"""A source and its target as a unified model reads them (UniLM, Dong et al. 2019, section 2.4)."""
+"""Sources and targets for a unified model (UniLM, Dong et al. 2019, section 2.4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from osbert.objectives.unified import UnifiedLanguage
 
 @dataclass(frozen=True, kw_only=True)
 class UnifiedLayout:
-    """How sources and targets are laid out by a packer: `before source between target end`, in segments of their own.
+    """Lays out sources and targets with a packer: `before source between target end`, each with its own segment.
 
     `most`: pieces of a target at most, its end included. `name`: that of the labels. `writes`: where the model predicts
     a piece of it.
@@ -28,20 +28,20 @@ class UnifiedLayout:
 
     @property
     def room(self) -> int:
-        """Return how many pieces of a source are read."""
+        """Return the most pieces of a source."""
         form = self.packer.form
         return max(0, self.packer.length - len(form.before) - len(form.between) - self.most)
 
     def prompt(self, source: str, *, record: int = 0) -> Example:
-        """Return a source as a sequence that a target follows; what does not fit is cut from its end and counted."""
+        """Return a source as the prompt of a target. Pieces that do not fit are cut from its end and counted."""
         found = source_of(self.packer.tokenizer.encode(source), self.packer, most=self.most)
         found = with_mask(found, self.packer) if self.writes == "masked" else found
         return dataclasses.replace(found, record=record)
 
     def with_target(self, source: str, target: str, *, record: int = 0) -> Example:
-        """Return a source and its target, without labels: `labelled` gives them, anew whenever it is called.
+        """Return a source and its target without labels. `labelled` adds these, sampled anew at each call.
 
-        Of a target with more than `most` pieces the first are learnt, and no end.
+        A target with more than `most` pieces is cut and then has no end piece.
         """
         before = source_of(self.packer.tokenizer.encode(source), self.packer, most=self.most)
         ids = self.packer.tokenizer.encode(target)
@@ -50,9 +50,9 @@ class UnifiedLayout:
         return dataclasses.replace(found, record=record, truncated=cut)
 
     def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
-        """Return sources and targets with a share `rate` of each target masked, or with the next pieces as labels.
+        """Mask a fraction `rate` of each target, or label each token with the next piece, depending on `writes`.
 
-        The end of a target is a piece of it.
+        The end piece belongs to the target.
         """
         objective = UnifiedLanguage(prediction=self.writes, rate=rate, sources=False)
         found = objective.corrupt_all(examples, self.packer, noise)

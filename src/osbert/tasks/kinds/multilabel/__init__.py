@@ -1,4 +1,4 @@
-"""multilabel: any number of K labels for a text or a pair of texts, each by a sigmoid of its own; none is allowed."""
+"""multilabel: any number of K labels, or none, for a text or a pair of texts; one sigmoid per label."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MultilabelSource(TextSource):
         return search.columns(table, labelled=labelled)
 
     def resolved(self) -> Task:
-        """Return the task with the columns and the separator of its training file written down.
+        """Return the task with the detected columns and separator of its training file.
 
         Columns of 0 and 1 are the labels, in their order, unless these are given.
         """
@@ -76,11 +76,11 @@ class MultilabelSource(TextSource):
         return super().moved(data, {"label_columns": ()} | dict(given))
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which of the training rows (n,) are held out; none has the last of a label."""
+        """Return which of the training rows (n,) are held out; training keeps at least one row of each label."""
         return hold_out_known([record.label for record in records], self.task.held_out)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its labels or its text cannot be used."""
+        """Return the record of a row. Raises ValueError with the reason if its labels or its text are unusable."""
         assert isinstance(columns, LabelColumns)
         if missing := [name for name in (*columns.texts, *columns.sources) if name not in row.values]:
             raise (UnlabelledRow if missing[0] in columns.sources else ValueError)(f"there is no '{missing[0]}' in it")
@@ -110,7 +110,7 @@ class Multilabel(WeightedTask):
     published_outputs = 0
 
     labels: tuple[str, ...] = ()
-    """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    """The labels' names, in the order of the outputs; learnt from the training rows if not given."""
     separator: str = ""
     """The separator between labels in a cell: detected (; or | or a comma) if not given; none if each cell holds one.
     Lists (JSON) need none."""
@@ -118,13 +118,13 @@ class Multilabel(WeightedTask):
     """Columns named like the labels, 1 if a row has the label, else 0; detected if all columns but the text are of that
     kind and no column holds labels."""
     threshold: str = "global"
-    """The probability from which a label is given: global, one for all labels that gives the highest micro F1 on the
-    development rows; per-label, one each that gives the label's highest F1; or a number, such as 0.5."""
+    """Least probability of a predicted label: global, one for all labels, with the highest micro F1 on the development
+    rows; per-label, one for each, with the label's highest F1; or a number, such as 0.5."""
     thresholds: tuple[float, ...] = ()
     """The thresholds, one for each label; tuned on the development rows."""
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that is none, and columns of both kinds."""
+        """Raise ValueError for an invalid threshold, and for columns of both kinds."""
         super().__post_init__()
         self._number()
         if self.label and self.label_columns:
@@ -161,7 +161,7 @@ class Multilabel(WeightedTask):
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 
     def warnings(self) -> list[str]:
-        """Return which labels look like several that another separator would part."""
+        """Describe labels that another separator would split into several."""
         if not (found := joined_labels(self.labels)):
             return []
         shown = ", ".join(f"'{label}'" for label in found[:3])
@@ -175,7 +175,7 @@ class Multilabel(WeightedTask):
         return dict.fromkeys(record.label or ())
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, how often each label, how many rows have none, and which labels no row."""
+        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
         counts = Counter(label for record in records for label in record.label or ())
         shares = [f"{label} {count:,}" for label, count in sorted(counts.items())]
         more = f" and {len(shares) - 10} more labels" if len(shares) > 10 else ""
@@ -209,7 +209,7 @@ class Multilabel(WeightedTask):
         return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each row with a label that was not seen in training."""
+        """Report each row with a label that was not seen in training."""
         if not self.labels:
             return
         known = {*self.labels}
@@ -218,7 +218,7 @@ class Multilabel(WeightedTask):
                 note_unknown(label, self.labels, place=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, or the windows, with a target for each label: 1 where the record has it, else 0."""
+        """Return the one sequence, or the windows, with a target for each label: 1 if the record has it, else 0."""
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
@@ -245,7 +245,7 @@ class Multilabel(WeightedTask):
     def explained(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
-        """Return the logits of the given labels, of the likeliest where none was given, or that of `label`."""
+        """Return the logits of the predicted labels (if none, of the most probable one), or that of `label`."""
         chosen = [require_label(label, self.labels)] if label else list(prediction.value)
         chosen = chosen or [max(self.labels, key=prediction.probabilities.__getitem__)]
         rows = [np.eye(len(self.labels))[self.labels.index(one)] / len(examples) for one in chosen]
@@ -258,7 +258,7 @@ class Multilabel(WeightedTask):
         return label_scores(said, true, self._probabilities(predictions), self.labels)
 
     def error(self, prediction: Prediction, record: Record) -> float:
-        """Return by how much the probability of a label is off that was given or left out wrongly: the worst of all."""
+        """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
         wrong = {*prediction.value} ^ {*record.label}
         return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
 
@@ -280,7 +280,7 @@ class Multilabel(WeightedTask):
         return [one.decided(thresholds) if isinstance(one, LabelsPrediction) else one for one in predictions]
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return for each label its threshold, how many rows have it, were given it, and both."""
+        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
         if len(self.labels) > SHOWN:
             return []
         said = matrix([one.value for one in predictions], self.labels)

@@ -1,4 +1,4 @@
-"""The labels of a row: of a list, of a cell with a separator between them, or of columns with 0 and 1."""
+"""The labels of a row: from a list, from a cell with separators, or from columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Labels = tuple[str, ...]
 """The labels of a row, sorted by name, each once; () for none."""
 
 FLAGS: Mapping[str, bool] = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-"""What the cells of a label's own column hold, in small letters -> whether the row has the label."""
+"""The values of a label's own column, in lower case -> whether the row has the label."""
 NONE = "none"
-"""The separator of cells that hold one label each, whatever is in it."""
+"""The setting for cells with one label each, whatever characters it has."""
 
 
 def canonical(labels: Iterable[str]) -> Labels:
@@ -32,7 +32,7 @@ def canonical(labels: Iterable[str]) -> Labels:
 def cell_labels(cell: str, separator: str) -> Labels:
     """Return the labels in a cell: those of a JSON or Python list, else its parts between separators.
 
-    `separator`: "" and "none" for a cell with one label. Raises ValueError at a list of something else than texts and
+    `separator`: "" and "none" for a cell with one label. Raises ValueError for a list of other things than texts and
     numbers.
 
     >>> cell_labels("war; art;", ";"), cell_labels('["a;b"]', ";"), cell_labels(" a, b ", "none"), cell_labels("", ",")
@@ -46,7 +46,7 @@ def cell_labels(cell: str, separator: str) -> Labels:
 
 
 def nested_labels(cell: str) -> Labels:
-    """Return the labels of a list as JSON. Raises ValueError if it is an object, or holds other things than labels."""
+    """Return the labels of a JSON list. Raises ValueError if the cell is no list of labels."""
     try:
         value = parse_json(cell)
     except JSONDecodeError:
@@ -57,7 +57,7 @@ def nested_labels(cell: str) -> Labels:
 
 
 def flag_labels(values: Mapping[str, str], columns: Sequence[str]) -> Labels:
-    """Return the labels whose columns hold 1. Raises ValueError at a cell that is neither 0 nor 1."""
+    """Return the labels whose columns are 1. Raises ValueError for a cell that is neither 0 nor 1."""
     for name in columns:
         if values[name].strip().lower() not in FLAGS:
             raise ValueError(f"the column '{name}' holds {values[name][:40]!r}, which is neither 0 nor 1")
@@ -65,11 +65,11 @@ def flag_labels(values: Mapping[str, str], columns: Sequence[str]) -> Labels:
 
 
 def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] = ()) -> str:
-    """Return what separates the labels in some cells: ; or | or a comma, "" where none of these is in a cell.
+    """Detect the separator of the labels in some cells: ; or | or a comma, "" if no cell has one of these.
 
-    Lists need none. Raises UserError when cells hold more than one of them, with a cell for each, and when one alone
-    may as well belong to the labels, as in "Boston, MA": no part of the cells is a label elsewhere, in other cells or
-    among those that are `known`. `where` is what holds the cells.
+    Lists need none. Raises UserError if cells have more than one of them, and if the only one may as well be part of
+    the labels, as in "Boston, MA", because no part of the cells is a label in other cells or among the `known` ones.
+    `where` names the source of the cells in messages.
 
     >>> find_separator(["war;art", "war"], where="the column"), find_separator(["war", '["a", "b"]'], where="it")
     (';', '')
@@ -96,7 +96,7 @@ def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] =
 
 
 def joined(labels: Sequence[str], separator: str) -> str:
-    """Return labels as a cell that `cell_labels` reads as these: with a separator, or as a list; "[]" for none.
+    """Write labels as a cell that `cell_labels` reads back: with a separator, or as a JSON list; "[]" for none.
 
     >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";"), joined(("art", "war"), "none")
     ('art;war', '["a;b", "c"]', '[]', '["art", "war"]')
@@ -107,7 +107,7 @@ def joined(labels: Sequence[str], separator: str) -> str:
 
 
 def _names(values: Sequence[Any]) -> Labels:
-    """Return the labels in a list. Raises ValueError at a number twice: it is a vector of 0 and 1, not of names."""
+    """Return the labels in a list. Raises ValueError for a repeated number: the list is then a vector of 0 and 1."""
     names = [_name(value) for value in values]
     for name, value in zip(names, values):
         if not isinstance(value, str) and names.count(name) > 1:

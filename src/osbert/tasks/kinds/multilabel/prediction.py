@@ -1,4 +1,4 @@
-"""What a model says of a row that may have several labels: those it gives, and the probability of each."""
+"""The prediction for a row with any number of labels: the predicted ones, and the probability of each label."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from osbert.tasks.record import Prediction, Record
 
 @dataclass(frozen=True, kw_only=True)
 class LabelsPrediction(Prediction):
-    """The labels whose probabilities reach their thresholds are the `value`, sorted by name; () for none."""
+    """`value`: the labels whose probabilities reach their thresholds, sorted by name; () for none."""
 
     @property
     def answer(self) -> str:
-        """Return the labels in words."""
+        """Return the labels as text."""
         return ", ".join(map(repr, self.value)) or "without a label"
 
     def decided(self, thresholds: Sequence[float]) -> Self:
-        """Return the prediction at other thresholds, in the order of its probabilities."""
+        """Return the prediction at other thresholds, given in the order of its probabilities."""
         pairs = zip(self.probabilities.items(), thresholds, strict=True)
         return replace(self, value=canonical(name for (name, share), threshold in pairs if share >= threshold))
 
@@ -35,16 +35,15 @@ class LabelsPrediction(Prediction):
         return super().as_dict() | {"prediction": list(self.value)}
 
     def lines(self) -> list[str]:
-        """Return the labels in a line, then each probability, with a * on those that are given."""
+        """Return the labels in a line, then each probability, with a * for predicted labels."""
         rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in self.likeliest]
         return [", ".join(self.value) or "(no label)", *rows]
 
 
 def labels_outcome(prediction: Prediction, record: Record, error: float) -> RecordOutcome:
-    """Return the outcome of a record: right if its labels are given and no others.
+    """Return the outcome of a record: right if exactly its labels are predicted.
 
-    Its confidence is the least probability with which a label was given, or none: the probability of the decision that
-    is most in doubt.
+    Its confidence is the probability of the least certain decision on a label.
     """
     given, true = {*prediction.value}, {*record.label}
     beliefs = tuple((share, name in true) for name, share in prediction.probabilities.items())

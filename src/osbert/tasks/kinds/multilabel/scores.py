@@ -1,4 +1,4 @@
-"""Scores of several labels a row: F1 over all, by label and by row, exact rows, and mean average precision.
+"""Scores of multi-label predictions: F1 over all, by label and by row, exact rows, and mean average precision.
 
 n rows, K labels. Where a score would divide by 0: F1 is 1 where there is nothing to find and nothing is predicted, of a
 row and over all (scikit-learn's zero_division=1); a label that neither the rows nor the predictions have is left out of
@@ -17,7 +17,7 @@ Probabilities = NDArray[np.float64]
 
 
 def matrix(sets: Sequence[Sequence[str]], labels: Sequence[str]) -> Flags:
-    """Return which rows have which labels, (n, K); labels that are not among `labels` count nowhere."""
+    """Return whether each row has each label, (n, K); labels that are not among `labels` are ignored."""
     places = {label: place for place, label in enumerate(labels)}
     table = np.zeros((len(sets), len(labels)), np.bool_)
     for row, found in enumerate(sets):
@@ -26,7 +26,7 @@ def matrix(sets: Sequence[Sequence[str]], labels: Sequence[str]) -> Flags:
 
 
 def f1(said: Flags, true: Flags, axis: int | None = None) -> NDArray[np.float64]:
-    """Return 2 hits / (predicted + true), over all or along an axis; NaN where nothing is predicted or true."""
+    """Return 2 hits / (predicted + true), over all or along an axis; NaN if nothing is predicted or true."""
     hits = np.asarray((said & true).sum(axis=axis), np.float64)
     counts = np.asarray(said.sum(axis=axis) + true.sum(axis=axis), np.float64)
     return np.divide(2 * hits, counts, out=np.full_like(hits, np.nan), where=counts > 0)
@@ -35,13 +35,14 @@ def f1(said: Flags, true: Flags, axis: int | None = None) -> NDArray[np.float64]
 def average_precision(true: Flags, probabilities: Probabilities) -> float:
     """Return the average precision of one label, (n,) each: the sum of precision times the gain in recall.
 
-    Rows of equal probability count together. 0 where no row has the label.
+    Rows of equal probability count together. 0 if no row has the label.
     """
     if not true.any():
         return 0.0
     order = np.argsort(-probabilities, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(probabilities[order])), len(order) - 1)
     hits = np.cumsum(true[order])[ends]
+    # The gain in recall of each run of equal probabilities; its precision is hits / (ends + 1).
     gains = np.diff(hits, prepend=0) / hits[-1]
     return float((gains * hits / (ends + 1)).sum())
 

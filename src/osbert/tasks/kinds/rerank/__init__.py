@@ -1,4 +1,4 @@
-"""rerank: a query and its candidates, each of which gets one score; nDCG and MRR of their order (a cross-encoder)."""
+"""rerank: a cross-encoder that scores each candidate of a query; nDCG and MRR of their order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 RELEVANCE = "relevance"
-"""What an explanation calls the score."""
+"""The name of the score in explanations."""
 RANKS = 5
 """Most ranks of relevant candidates that a report lists."""
 
@@ -45,7 +45,7 @@ class CandidateSource(TableSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and those that usually are called so."""
+        """Return the columns that the user named, and the usual names."""
         task = self.task
         return (task.query, task.document, task.label, task.positive, *task.negative, *HEADINGS)
 
@@ -89,11 +89,11 @@ class CandidateSource(TableSource):
         }
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
-        """Return the record of a row; raises ValueError, saying why, when its texts or relevance cannot be used."""
+        """Return the record of a row. Raises ValueError with the reason if its texts or relevance are unusable."""
         return record_of(row, columns, path=path)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[QueryCandidates]:  # type: ignore[override]
-        """Return a record for each query of a file; what cannot be used is noted in `problems`."""
+        """Return a record for each query of a file. Unusable rows are reported to `problems`."""
         return by_query(super().read(origin, problems, labelled=labelled), problems)
 
     def inputs(self, data: Origin) -> Inputs:
@@ -103,11 +103,11 @@ class CandidateSource(TableSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Rerank(CutTask):
-    """Queries, each with its candidates and their relevance: a number from 0 upwards, 0 for what is not relevant.
+    """Queries, each with its candidates and their relevance: a number >= 0, 0 for irrelevant ones.
 
     A table has a row for each query and document, with a label; or a query with a relevant document (positive) and
-    others (negative). A cell may hold a list of documents, with the list of their labels. Rows of one query count as
-    one, and a step (--batch) counts queries. Query and document are read as a pair, and scored by one number.
+    others (negative). A cell may hold a list of documents, with the list of their labels. Rows of a query form one
+    record, and a step (--batch) counts queries. Query and document are a pair of texts with one score.
     """
 
     values = "relevance"
@@ -144,25 +144,23 @@ class Rerank(CutTask):
     positive: str = ""
     """Instead of document and label: the column with a relevant document, or a list of them."""
     negative: tuple[str, ...] = ()
-    """The column with documents that are not relevant, or several columns, where there is one with a relevant one."""
+    """With positive: the column with irrelevant documents, or several columns."""
     loss: RankingLoss = "softmax"
-    """softmax: cross-entropy over the candidates of a query, which teaches their order and counts queries alike. bce:
-    binary cross-entropy of each candidate by itself, which makes the probabilities comparable between queries and needs
-    no second candidate."""
+    """softmax: cross-entropy over the candidates of a query, which learns their order and weights queries equally. bce:
+    binary cross-entropy of each candidate, with probabilities comparable between queries; one candidate is enough."""
     candidates: int = 16
-    """Most candidates of a query in training, all of which are in memory at once: of longer lists relevant ones, up to
-    half where there are as many of the lowest relevance, and the first of these in the file. Scoring reads all."""
+    """Most candidates of a query in training, which are in memory together. Longer lists are cut to the most relevant
+    ones, up to half, and the first ones of the lowest relevance. Evaluation uses all."""
     cutoff: int = 10
-    """How many of the first candidates MRR and nDCG look at."""
+    """Number of top candidates for MRR and nDCG."""
     highest: float = 1.0
     """Highest relevance in the training rows, set in training if above 1. With bce a probability is relative to it."""
     long: Long = "truncate"
-    """How a query and a document are read that do not fit together: truncate, the beginning, of which the longer one
-    loses its end; head+tail, of what is too long a quarter from its beginning and the rest from its end; error, not at
-    all."""
+    """What happens if a query and a document do not fit together: truncate cuts the end of the longer one; head+tail
+    keeps a quarter from the beginning of a long text and the rest from its end; error rejects them."""
 
     def __post_init__(self) -> None:
-        """Refuse lists in which nothing can be compared, and windows."""
+        """Raise ValueError for lists without anything to compare, and for windows."""
         super().__post_init__()
         if self.candidates < 2:
             raise ValueError(f"candidates must be at least 2, not {self.candidates}")
@@ -173,11 +171,11 @@ class Rerank(CutTask):
 
     @property
     def criterion(self) -> str:
-        """Return nDCG, which knows degrees of relevance."""
+        """Return nDCG, which uses degrees of relevance."""
         return f"ndcg@{self.cutoff}"
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many queries and candidates a split has, how many without a relevant one and how many with all."""
+        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
         total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
         said = [f"{len(records):,} queries with {total:,} candidates"]
         said += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
@@ -186,7 +184,7 @@ class Rerank(CutTask):
         return "; ".join(said)
 
     def remarks(self) -> list[str]:
-        """Return how long lists are cut in training."""
+        """Describe how long lists are cut in training."""
         return [f"at most {self.candidates} candidates of a query are learnt from in a step (--candidates)"]
 
     def fitted(self, records: Sequence[Record]) -> Self:
@@ -194,7 +192,7 @@ class Rerank(CutTask):
         return replace(self, highest=max([1.0, *(max(record.label) for record in records if record.label)]))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note a split without any order to learn or to score."""
+        """Report a split without any order to learn or to score."""
         if not any(isinstance(record, QueryCandidates) and record.can_be_ranked for record in records):
             problems.add(
                 f"none of {len(records):,} queries has candidates of different relevance, so there is nothing to rank. "
@@ -204,14 +202,14 @@ class Rerank(CutTask):
             )
 
     def lacks(self, record: Record) -> str:
-        """Return that an order cannot be learnt from candidates that are all alike."""
+        """Describe why a record is skipped: all of its candidates are equally relevant."""
         ranked = isinstance(record, QueryCandidates) and record.can_be_ranked
         if record.label is None or self.loss == "bce":
             return super().lacks(record)
         return "" if ranked else "relevant candidate beside another one"
 
     def record_of(self, texts: Sequence[str]) -> QueryCandidates:
-        """Return the record of a query and its candidates; UserError when there is no candidate."""
+        """Return the record of a query and its candidates; Raises UserError if there is no candidate."""
         if len(texts) < 2:
             raise UserError(
                 f"The run ranks documents: give a query and one document or more, not {len(texts)} text(s).",
@@ -234,11 +232,12 @@ class Rerank(CutTask):
         return made if labels is None else [replace(one, targets=two) for one, two in zip(made, self._targets(labels))]
 
     def _targets(self, labels: NDArray[np.float64]) -> list[dict[str, Target]]:
-        """Return the targets of candidates with such relevance (n,): of softmax the first weighs 1, for the query."""
+        """Return the targets of candidates from their relevance (n,). With softmax only the first has weight, 1."""
         if self.loss == "bce":
             shares = np.minimum(labels / self.highest, 1)
             return [{self.name: Target(labels=share[None])} for share in shares.astype(np.float32)]
         shares = (labels / (labels.sum() or 1)).astype(np.float32)
+        # The loss sums over candidates; a total weight of 1 per query makes its mean a mean over queries.
         weights = np.eye(1, len(labels), dtype=np.float32)[0]
         return [{self.name: Target(labels=share[None], weights=weight[None])} for share, weight in zip(shares, weights)]
 
@@ -266,7 +265,7 @@ class Rerank(CutTask):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the means of nDCG, MRR and average precision over the queries that have a relevant candidate.
 
-        They are 0 where there is none.
+        They are 0 if there are no such queries.
         """
         found: list[tuple[float, float, float]] = []
         for prediction, record in zip(predictions, records, strict=True):
@@ -278,12 +277,12 @@ class Rerank(CutTask):
         return dict(zip((self.criterion, f"mrr@{self.cutoff}", "map"), means))
 
     def error(self, prediction: Prediction, record: Record) -> float:
-        """Return what a ranking lacks of an nDCG of 1; 0 where there is no relevant candidate."""
+        """Return 1 - nDCG of a ranking; 0 if no candidate is relevant."""
         relevance = np.array(record.label, np.float64)
         return 1 - ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else 0.0
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the nDCG of a ranking, NaN where no candidate is relevant; right if the first one is relevant."""
+        """Return the nDCG of a ranking, NaN if no candidate is relevant; it is right if the first one is relevant."""
         assert isinstance(prediction, Ranking)
         error, first = self.error(prediction, record), prediction.ranked[0]
         relevant = [one.rank for one in prediction.ranked if record.label[one.index] > 0]
@@ -312,7 +311,7 @@ class Rerank(CutTask):
         return [[*counts], [f"{count:,}" for count in counts.values()]]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return score, probability and rank: of a row's one candidate, or of a list of them in the list's order."""
+        """Return score, probability and rank of a row's candidate, or of a list in the list's order."""
         names = ("score", "probability", "rank")
         if isinstance(prediction, CandidateScore):
             said: tuple[Any, ...] = (prediction.value, prediction.probability, prediction.rank)
@@ -330,7 +329,7 @@ class Rerank(CutTask):
 
 
 def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
-    """Return the places, in their order, of the candidates of such relevance (n,) that are learnt from.
+    """Return the indices, ascending, of the candidates to train on, from their relevance (n,).
 
     >>> learnt(np.array([0.0, 0, 0, 0, 1, 2, 1]), 4).tolist()
     [0, 1, 4, 5]
@@ -341,16 +340,17 @@ def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
         return np.arange(len(labels))
     others = np.flatnonzero(labels == labels.min())
     relevant = np.argsort(-labels, kind="stable")[: len(labels) - len(others)]  # the most relevant first
+    # If there are few others, relevant ones fill their room.
     half = max(most // 2, most - len(others))
     relevant = relevant[:half]
     return np.sort(np.concatenate([relevant, others[: most - len(relevant)]]))
 
 
 def _without(records: Sequence[Record]) -> list[Record]:
-    """Return the records with labels none of whose candidates is relevant."""
+    """Return the labelled records without a relevant candidate."""
     return [record for record in records if record.label is not None and not max(record.label) > 0]
 
 
 def _all_relevant(records: Sequence[Record]) -> int:
-    """Return how many records with labels have relevant candidates alone."""
+    """Return the number of labelled records with relevant candidates only."""
     return sum(record.label is not None and min(record.label) > 0 for record in records)

@@ -1,4 +1,4 @@
-"""A file of plain input for reranking: its rows of one query, which follow each other, are ranked together."""
+"""A file of plain input for reranking: consecutive rows of one query are ranked together."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class QueryRows(Row):
 
 
 def inputs_by_query(inputs: Inputs) -> Inputs:
-    """Return inputs whose rows of one query are one, and are written one by one again.
+    """Return inputs in which the rows of a query are one row; predictions are written row by row again.
 
-    Rows of a query that do not follow each other are noted as a problem: their ranks would be of two lists.
+    Rows of a query that are not consecutive are reported as a problem: they would be ranked in two lists.
     """
     return replace(inputs, rows=partial(_by_query, inputs.rows), parts=_parts)
 

@@ -1,8 +1,8 @@
-"""How good a ranking is: reciprocal rank, nDCG and average precision of one query, with ties.
+"""Measures of a ranking: reciprocal rank, nDCG and average precision of one query, with ties.
 
-Equal scores say nothing about the order of their candidates. Every measure is therefore the mean over all orders of
-those that tie (McSherry and Najork 2008), and not that of the order in which a file happens to list them: a model that
-gives all candidates one score does as well as a random order.
+Candidates with equal scores have no order. Every measure is therefore the mean over all orders of tied candidates
+(McSherry and Najork 2008), independent of their order in a file: a model that gives all candidates the same score is as
+good as a random order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 def reciprocal_rank(scores: Floats, relevance: Floats, cutoff: int) -> float:
     """Return 1 / the rank of the first relevant one of n candidates, 0 if it is beyond `cutoff` (Voorhees 1999).
 
-    `scores`, `relevance` (n,); what is above 0 is relevant.
+    `scores`, `relevance` (n,); a relevance above 0 is relevant.
 
     >>> reciprocal_rank(np.array([3.0, 2.0, 1.0]), np.array([0.0, 1.0, 1.0]), 10)
     0.5
@@ -29,9 +29,10 @@ def reciprocal_rank(scores: Floats, relevance: Floats, cutoff: int) -> float:
         n, found = len(tied), int((relevance[tied] > 0).sum())
         if not found:
             continue
-        total, chance = 0.0, found / n  # of the first relevant one being at the first place of the tie
+        total, chance = 0.0, found / n  # probability that the first relevant one is at the first position of the tie
         for place in range(min(n - found + 1, cutoff - before)):
             total += chance / (before + place + 1)
+            # The next position is the first relevant one if this one was not: sampling without replacement.
             chance *= (n - found - place) / max(n - place - 1, 1)
         return total
     return 0.0
@@ -51,6 +52,7 @@ def ndcg(scores: Floats, relevance: Floats, cutoff: int) -> float:
     best = float(np.sort(relevance)[::-1] @ discounts)
     if not best > 0:
         return 0.0
+    # Each position of a tie has the mean relevance of the tie as its expected gain.
     gained = sum(
         relevance[tied].mean() * discounts[before : before + len(tied)].sum() for before, tied in _ties(scores)
     )
@@ -75,7 +77,7 @@ def average_precision(scores: Floats, relevance: Floats) -> float:
 
 
 def _ties(scores: Floats) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Yield the places of candidates with equal scores, the highest first, after how many others they come."""
+    """Yield (number of candidates before, indices) for each group of equal scores, the highest score first."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
     yield from zip(starts.tolist(), np.split(order, starts[1:]))

@@ -63,7 +63,7 @@ class SpanSource(TableSource):
         return (task.question, task.paragraph, task.answer, task.answer_start)
 
     def columns(self, table: Table, *, labelled: bool) -> QuestionColumns:
-        """Return the columns to read; without `labelled` there need not be answers."""
+        """Return the columns to use; without `labelled` answers may be absent."""
         task = self.task
         asked = QuestionColumns(
             question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start
@@ -71,7 +71,7 @@ class SpanSource(TableSource):
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
     def record(self, row: Row, columns: QuestionColumns, *, path: str = "") -> Question:
-        """Return the question of a row; raises ValueError, saying why, when the row cannot be used."""
+        """Return the question of a row. Raises ValueError with the reason if the row is unusable."""
         return question_of(row, columns, path=path)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
@@ -83,13 +83,13 @@ class SpanSource(TableSource):
             yield from questions(content, origin, problems)
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a fraction of the paragraphs, but those of unknown answer."""
+        """Return which questions are held out: those with known answers of a fraction of the paragraphs."""
         paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
         return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
 
     def findings(self) -> list[str]:
-        """Return the files in use, and where development questions come from."""
+        """Describe the files in use and the origin of the development questions."""
         files = self.files()
         lines = [self._form(origin) for split, origin in files.items() if split != "test"]
         if "dev" not in files:
@@ -99,7 +99,7 @@ class SpanSource(TableSource):
         return lines
 
     def inputs(self, data: Origin) -> Inputs:
-        """Return the questions of a file, whose answers are not looked at."""
+        """Return the questions of a file, ignoring answers."""
         content = self._content(data)
         if isinstance(data, Table) or content is None:
             key = self.columns(self.open(data), labelled=False).key
@@ -133,8 +133,8 @@ class SpanSource(TableSource):
 class Span(TableTask):
     """Questions on paragraphs. Reads files in SQuAD's form (1.1 and 2.0, CMRC 2018, XQuAD), CSV and JSON lines.
 
-    The question comes first; a paragraph that does not fit behind it is read in overlapping windows, which are made
-    when a step needs them.
+    The question comes first. A paragraph that does not fit after it is split into overlapping windows, which are
+    encoded when a step needs them.
     """
 
     form = "span"
@@ -146,32 +146,32 @@ class Span(TableTask):
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
 
     length: int = 384
-    """Most tokens in a window, the question and the specials included; never more than the model can read."""
+    """Most tokens in a window, question and specials included; at most the model's limit."""
     stride: int = 128
-    """Pieces of the paragraph from the beginning of one window to that of the next."""
+    """Distance between the starts of two windows, in pieces of the paragraph."""
     question_length: int = 64
-    """Most pieces of a question; further ones are not read."""
+    """Most pieces of a question; further ones are cut off."""
     answer_length: int = 30
-    """Most pieces of an answer that is predicted."""
+    """Most pieces of a predicted answer."""
     candidates: int = 20
-    """How many starts and ends of a window are combined, and how many answers are listed with their probabilities."""
+    """Number of starts and of ends of a window that are combined, and of answers that are listed with probabilities."""
     unanswerable: Literal["auto", "yes", "no"] = "auto"
-    """Whether a paragraph may hold no answer; auto is yes where one of the training questions has none."""
+    """Whether a paragraph may have no answer; auto is yes if a training question has none."""
     threshold: float = 0.0
     """Least margin of the best answer over "no answer"; tuned for F1 on the development questions."""
     scoring: Literal["auto", "words", "characters"] = "auto"
-    """What scores compare: words as SQuAD, or characters as CMRC 2018; auto is characters where answers are Chinese."""
+    """Unit of the scores: words as in SQuAD, or characters as in CMRC 2018; auto is characters for Chinese answers."""
     question: str = ""
     """The column of a table with the question; detected by its name if not given."""
     paragraph: str = ""
     """The column with the paragraph; detected by its name if not given."""
     answer: str = ""
-    """The column with the answer, empty where there is none; detected by its name if not given."""
+    """The column with the answer, empty if there is none; detected by its name if not given."""
     answer_start: str = ""
     """The column with the character at which the answer begins; without it, the answer's first occurrence counts."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers with which nothing can be read or answered."""
+        """Raise ValueError for numbers out of range."""
         super().__post_init__()
         for name in ("stride", "question_length", "answer_length", "candidates"):
             if getattr(self, name) < 1:
@@ -184,7 +184,7 @@ class Span(TableTask):
 
     @property
     def criterion(self) -> str:
-        """Return F1: in training, where there may be no answer, at the threshold that is best for these questions."""
+        """Return F1; in training with unanswerable questions at the best threshold for the questions."""
         return "f1"
 
     def describe(self, records: Sequence[Record]) -> str:
@@ -196,7 +196,7 @@ class Span(TableTask):
         return f"{counted(len(records), 'question')} on {counted(paragraphs, 'paragraph')}{said}"
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task that knows whether there may be no answer, and what its scores compare.
+        """Return the task with `unanswerable` and `scoring` resolved from the records.
 
         Raises UserError when no question has an answer to learn from.
         """
@@ -221,7 +221,7 @@ class Span(TableTask):
     # Plain input.
 
     def record_of(self, texts: Sequence[str]) -> Question:
-        """Return the record of a question and a paragraph; UserError when it is another number of texts."""
+        """Return the record of a question and a paragraph; UserError for a wrong number of texts."""
         if len(texts) != 2:
             raise UserError(
                 f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).",
@@ -249,11 +249,11 @@ class Span(TableTask):
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
     def limit(self, packer: Packer) -> str:
-        """Return in words how much of a question is read; of a paragraph everything is."""
+        """Describe how much of a question is used; paragraphs are used completely."""
         return f"{self._cutter(packer).most} pieces of a question"
 
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Return in words how many questions are too long."""
+        """Describe how many questions are too long."""
         cutter = self._cutter(packer)
         long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
         if not long:
@@ -272,7 +272,7 @@ class Span(TableTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> AnswerPrediction:
-        """Return the likeliest span over all windows, or none where that is likelier by more than the threshold."""
+        """Return the most probable span over all windows, or no answer if its margin does not exceed the threshold."""
         decoder = Decoder(
             most=self.candidates,
             longest=self.answer_length,
@@ -290,9 +290,9 @@ class Span(TableTask):
         return [answer_score(prediction.chosen, examples, label)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return exact match and F1; where there may be no answer, of both kinds, and at other thresholds.
+        """Return exact match and F1; with unanswerable questions also for each kind, and at other thresholds.
 
-        Those are the best one of each score, and 0 ("untuned").
+        These are the best threshold of each score, and 0 ("untuned").
         """
         scores = Scores(predictions, records, way=self._way)
         return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
@@ -369,6 +369,7 @@ class Span(TableTask):
             found = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
             if found is None:  # nothing but signs that have no pieces: there is nothing to point to
                 return window
+            # Only windows that contain the whole answer point to it; all others point to the first token.
             if begin <= found[0] and found[1] < begin + len(window.starts):
                 tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))

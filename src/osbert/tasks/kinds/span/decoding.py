@@ -1,4 +1,4 @@
-"""Scores of starts and ends -> the likeliest spans of a paragraph, over all its windows."""
+"""Scores of starts and ends -> the most probable spans of a paragraph, over all its windows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from osbert.tasks.kinds.span.windows import QuestionWindow
 
 Scores = NDArray[np.floating]
 ANSWER, NO_ANSWER = "answer", "no answer"
-"""What an explanation calls the scores."""
+"""The names of the scores in explanations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """How answers are decoded: the best `most` starts and ends of a window are combined, and `most` answers are listed.
+    """Decodes answers: combines the best `most` starts and ends of each window and lists `most` answers.
 
-    `longest`: most pieces of an answer. `unanswerable`: whether there may be none; then there is one when its score is
-    above that of none (start and end at [CLS], section 4.3) by more than `threshold`.
+    `longest`: most pieces of an answer. `unanswerable`: whether questions may have no answer; an answer is then given
+    if its score exceeds the score of none (start and end at [CLS], section 4.3) by more than `threshold`.
     """
 
     most: int
@@ -32,10 +32,10 @@ class Decoder:
     threshold: float
 
     def answer(self, paragraph: str, windows: Sequence[QuestionWindow], outputs: Sequence[Scores]) -> AnswerPrediction:
-        """Return the answer from each window's scores (n, 2) of its tokens being start and end.
+        """Return the answer from each window's scores (n, 2) of tokens as start and as end.
 
-        A span scores the logit of its start plus that of its end (section 4.2). Here "Ada" is the likeliest start, and
-        "Ada" and "it" are likely ends:
+        A span scores the logit of its start plus that of its end (section 4.2). Here "Ada" is the most probable
+        start, and "Ada" and "it" are probable ends:
 
         >>> from osbert.data.pack import Packer
         >>> from osbert.tasks.kinds.span.windows import Cutter
@@ -53,9 +53,11 @@ class Decoder:
         Ada wrote: 4, 0.035
         """
         scored = [output.astype(np.float64) for output in outputs]
+        # float64, so that sums of two logits do not tie by rounding.
         found = [one for window, scores in zip(windows, scored) for one in self._spans(paragraph, window, scores)]
         found = _distinct(sorted(found, key=lambda candidate: -candidate.score))[: self.most]
         none = AnswerCandidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
+        # The lowest score of "no answer" of all windows, as in run_squad.py of google-research/bert.
         margin = found[0].score - none.score if found and self.unanswerable else None
         listed = found if found and not self.unanswerable else sorted([*found, none], key=lambda one: -one.score)
         candidates = _with_shares(listed)
@@ -64,8 +66,9 @@ class Decoder:
         return answer.decided(self.threshold)
 
     def _spans(self, paragraph: str, window: QuestionWindow, scores: Scores) -> list[AnswerCandidate]:
-        """Return the best spans of a window, which begin with a piece that has most context there."""
+        """Return the best spans of a window that start with a piece which has most context in this window."""
         inside = slice(window.first, window.first + len(window.starts))
+        # A start in several windows counts only in the one where it has most context.
         starts = np.where(window.owned, scores[inside, 0], -np.inf)
         ends = scores[inside, 1]
         first, last = self._top(starts), self._top(ends)
@@ -81,17 +84,17 @@ class Decoder:
         return found
 
     def _top(self, scores: Scores) -> NDArray[np.intp]:
-        """Return the places of the highest scores."""
+        """Return the indices of the `most` highest scores, unordered."""
         if len(scores) <= self.most:
             return np.arange(len(scores))
         return np.argpartition(-scores, self.most - 1)[: self.most]
 
 
 def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: str = "") -> ExplainedScore:
-    """Return the score of an answer: its start's logit, plus its end's, in the window in which it starts.
+    """Return the score of an answer: the logits of its start and its end, in the window in which it starts.
 
-    That there is none has the score of the first tokens, the mean over the windows. Raises UserError if `label` is
-    neither "" nor the label of that.
+    The score of no answer is that of the first tokens, averaged over windows. Raises UserError if `label` is neither
+    "" nor the name of this score.
     """
     name = ANSWER if chosen.start >= 0 else NO_ANSWER
     require_label(label or name, [name])
@@ -110,7 +113,7 @@ def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: st
 
 
 def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
-    """Return the best candidate of each text, in their order."""
+    """Return the first candidate of each text; with sorted candidates the best one."""
     kept: dict[str, AnswerCandidate] = {}
     for candidate in candidates:
         kept.setdefault(candidate.text, candidate)
@@ -118,7 +121,7 @@ def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
 
 
 def _with_shares(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
-    """Return the candidates with the softmax over their scores."""
+    """Add probabilities to candidates: the softmax over their scores."""
     scores = np.array([candidate.score for candidate in candidates])
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()

@@ -1,4 +1,4 @@
-"""What several models answer together: the text to which they give the highest probability in the mean."""
+"""Ensembles: the text with the highest mean probability over several models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 
 
 def together(answers: Sequence[AnswerPrediction]) -> AnswerPrediction:
-    """Return one answer for those that several models gave to one question, with all their candidates.
+    """Combine the answers of several models to one question, with all their candidates.
 
-    A text's probability is the mean over the models, 0 where a model does not list it; of equal ones the text counts
-    that an earlier model prefers. The score is that of the first model which lists it.
+    A text's probability is the mean over the models, 0 for a model that does not list it; in a tie the text
+    of an earlier model is preferred. The score is that of the first model that lists it.
     """
     shares: dict[str, float] = {}
     first: dict[str, AnswerCandidate] = {}

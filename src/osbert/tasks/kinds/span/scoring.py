@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Way = Literal["words", "characters"]
-"""Words as SQuAD counts them, or characters as CMRC 2018 does."""
+"""Words as in SQuAD, or characters as in CMRC 2018."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -28,17 +28,17 @@ _CMRC_WORD = re.compile("[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s]")
 
 @lru_cache(maxsize=1 << 16)  # an epoch's answers are scored at several thresholds
 def normalised(answer: str) -> str:
-    """Return an answer in lower case, without punctuation and articles, its words one space apart (SQuAD)."""
+    """Return an answer in lower case, without punctuation and articles, with single spaces (SQuAD)."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_words(said: str, true: str) -> float:
-    """Return whether two answers are the same to SQuAD."""
+    """Return 1 if two answers are equal after normalisation, else 0 (SQuAD)."""
     return float(normalised(said) == normalised(true))
 
 
 def f1_words(said: str, true: str) -> float:
-    """Return the F1 of the words of an answer, counted as often as they stand there (SQuAD)."""
+    """Return the F1 of the multisets of words of two answers (SQuAD)."""
     ours, theirs = normalised(said).split(), normalised(true).split()
     if not ours or not theirs:
         return float(ours == theirs)
@@ -46,7 +46,7 @@ def f1_words(said: str, true: str) -> float:
 
 
 def exact_characters(said: str, true: str) -> float:
-    """Return whether two answers are the same but for punctuation and case (CMRC 2018)."""
+    """Return 1 if two answers are equal up to punctuation and case, else 0 (CMRC 2018)."""
     return float(_without_signs(said) == _without_signs(true))
 
 
@@ -63,16 +63,16 @@ F1: dict[Way, Callable[[str, str], float]] = {"words": f1_words, "characters": f
 
 
 def best(measure: Callable[[str, str], float], said: str, true: Sequence[str]) -> float:
-    """Return how good an answer is by the true one that suits it best; where there are none, "" is the true one.
+    """Return the best score of an answer over the true answers; if there are none, "" is the true answer.
 
-    True answers that normalise to nothing do not count, as in evaluate-v2.0.py.
+    True answers that are empty after normalisation are ignored, as in evaluate-v2.0.py.
     """
     return max(measure(said, one) for one in [one for one in true if normalised(one)] or [""])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """Where to stop answering: an answer is given if its margin is above `value`; then the mean score is `score`."""
+    """A threshold: answers with a margin above `value` are given, with the mean score `score`."""
 
     value: float
     score: float
@@ -81,18 +81,20 @@ class Threshold:
 def best_threshold(
     margins: NDArray[np.float64], answered: NDArray[np.float64], silent: NDArray[np.float64]
 ) -> Threshold:
-    """Return the threshold with the highest mean score: exact, since every one that makes a difference is tried.
+    """Return the threshold with the highest mean score, by trying every one that makes a difference.
 
-    Of n questions: `margins` (n,), by how much the best text outscores that there is no answer; `answered` (n,), the
-    score of giving it; `silent` (n,), of saying that there is none. Of equally good thresholds the one that answers
-    most often; it lies midway between two margins.
+    For n questions: `margins` (n,), the best text's logit minus that of no answer; `answered` (n,), the metric if the
+    text is given; `silent` (n,), the metric if none is. In a tie the threshold with most answers is returned. It is
+    midway between two margins.
     """
     order = np.argsort(-margins, kind="stable")
     ordered = margins[order]
+    # gains[k]: change of the total score if the k questions with the highest margins are answered.
     gains = np.concatenate([[0.0], np.cumsum(answered[order] - silent[order])])
     borders = np.concatenate([[ordered[0] + 2], ordered, [ordered[-1] - 2]])
     possible = np.flatnonzero(borders[:-1] > borders[1:])  # none between equal margins
     most = gains[possible].max()
+    # The last maximum, up to rounding: the threshold with most answers.
     place = possible[np.flatnonzero(gains[possible] >= most - 1e-9)[-1]]
     value = float((borders[place] + borders[place + 1]) / 2)
     return Threshold(value=value, score=float((silent.sum() + gains[place]) / len(margins)))
@@ -111,6 +113,7 @@ def _without_signs(answer: str) -> str:
 def _longest_run(ours: Sequence[str], theirs: Sequence[str]) -> int:
     """Return the length of the longest run of segments that both have."""
     longest = 0
+    # The classic table of common runs, one row at a time.
     before = [0] * (len(theirs) + 1)
     for one in ours:
         row = [0] * (len(theirs) + 1)

@@ -1,4 +1,4 @@
-"""A question and a long paragraph -> overlapping windows, each a sequence that knows where its pieces stand."""
+"""A question and a long paragraph -> overlapping windows: sequences with the character ranges of their pieces."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Encoding
 
 PARAGRAPHS = 1 << 14
-"""Paragraphs whose pieces are kept: they come again with each of their questions, and in each epoch."""
+"""Number of paragraphs whose pieces are cached; they recur with each question and in each epoch."""
 KEPT = 1 << 14
-"""Characters of the longest paragraph that is kept."""
+"""Characters of the longest paragraph that is cached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionWindow(Example):
     """A sequence [CLS] question [SEP] w pieces of the paragraph [SEP].
 
-    `first`: the token with which the paragraph begins. `starts`, `ends` (w,): the characters of the paragraph that
-    each piece covers. `owned` (w,): whether this is the window in which the piece has most context.
+    `first`: index of the paragraph's first token. `starts`, `ends` (w,): the range of each piece in characters of the
+    paragraph. `owned` (w,): whether the piece has most context in this window.
     """
 
     first: int
@@ -37,7 +37,7 @@ class QuestionWindow(Example):
 
 @dataclass(frozen=True, kw_only=True)
 class Cutter:
-    """How questions and paragraphs are cut: at most `question` pieces, and windows `stride` pieces apart.
+    """Splits questions and paragraphs: at most `question` pieces of a question, and windows with the stride `stride`.
 
     A question never takes more than half of a sequence.
     """
@@ -48,19 +48,19 @@ class Cutter:
 
     @property
     def most(self) -> int:
-        """Return the most pieces of a question that are read."""
+        """Return the most pieces of a question that are used."""
         return min(self.question, self.packer.room(2) // 2)
 
     def question_pieces(self, text: str) -> tuple[PieceRun, int]:
-        """Return the question's pieces, and how many do not fit."""
+        """Return the question's pieces, and the number of pieces that were cut off."""
         ids = self.packer.tokenizer.encode(text)
         size = min(len(ids), self.most)
         return PieceRun.of(ids[:size], self.packer.tokenizer), len(ids) - size
 
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, QuestionWindow]]:
-        """Yield the windows, each with the number of the paragraph's piece that it begins with.
+        """Yield (index of the first piece of the paragraph, window).
 
-        The first one counts the pieces of the question that did not fit.
+        `truncated` of the first window counts the pieces that were cut off the question.
         """
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
@@ -87,7 +87,7 @@ class Cutter:
 
 
 def encoding(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
-    """Return the paragraph's pieces with their characters."""
+    """Return the paragraph's pieces with their ranges in characters."""
     return _kept(tokenizer, paragraph) if len(paragraph) <= KEPT else tokenizer.encode_with_offsets(paragraph)
 
 
@@ -97,22 +97,24 @@ def _kept(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
 
 
 def covering(pieces: Encoding, start: int, end: int) -> tuple[int, int] | None:
-    """Return the first and the last piece of those that hold the characters [start, end), None when none does."""
+    """Return the first and the last piece that overlap the characters [start, end), None if there is none."""
+    # starts and ends never decrease, so both are found by binary search.
     first = int(np.searchsorted(pieces.ends, start, side="right"))
     last = int(np.searchsorted(pieces.starts, end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def owned(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return for each piece (pieces,) the window in which it has most context (the first of equal ones).
+    """Return the window (pieces,) in which each piece has most context, the first one in a tie.
 
-    Context is the lesser of what stands before and after the piece, and a hundredth of the window's size, which
-    decides between windows where it is the same.
+    Context is the smaller of the numbers of pieces before and after it, plus 0.01 times the window's size as a tie
+    breaker (as in google-research/bert's run_squad.py).
     """
     owners = np.zeros(pieces, np.int64)
     most = np.full(pieces, -1.0)
     for number, (begin, end) in enumerate(bounds):
         before = np.arange(end - begin)
+        # The reversed array is the number of pieces after each one.
         context = np.minimum(before, before[::-1]) + 0.01 * (end - begin)
         better = context > most[begin:end]
         owners[begin:end][better] = number

@@ -53,7 +53,7 @@ class TagSource(Source):
 
     @property
     def split_names(self) -> Names:
-        """Return what the parts of data in memory may be called: as files are."""
+        """Return the accepted names of splits for data in memory: those of files."""
         return CALLED
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
@@ -74,7 +74,7 @@ class TagSource(Source):
         )
 
     def findings(self) -> list[str]:
-        """Return in words what the files hold, and where development rows come from."""
+        """Describe the files and the origin of the development rows."""
         files = self.files()
         lines = [self._describe(origin) for split, origin in files.items() if split != "test"]
         if self.task.context == "document":
@@ -92,7 +92,7 @@ class TagSource(Source):
         return passages(tagged, origin, documents=self.task.context == "document")
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which passages are held out: none that would take the last entity of a type away from training."""
+        """Return which passages are held out; training keeps at least one entity of each type."""
         return hold_out_known([{span.type for span in one.label or ()} for one in records], self.task.held_out)
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
@@ -121,7 +121,7 @@ class TagSource(Source):
         return tagged
 
     def _describe(self, origin: Origin) -> str:
-        """Return what is in a file, which is read if it has not been, or has changed since."""
+        """Describe a file, which is read if it was not read before or has changed."""
         key = self._key(origin)
         if key not in self._described:
             self._read(origin, Problems(heading=""), labelled=True)
@@ -135,7 +135,7 @@ class TagSource(Source):
 class Tag(Task):
     """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
 
-    A text longer than the model reads is read in overlapping windows; nothing is cut off.
+    Texts that are too long for the model are split into overlapping windows; nothing is cut off.
     """
 
     form = "tokens"
@@ -145,26 +145,26 @@ class Tag(Task):
     row_score: ClassVar[str] = "texts with all entities right"
 
     types: tuple[str, ...] = ()
-    """The types of entities, learnt from the training rows when left open."""
+    """The types of entities, learnt from the training rows if not given."""
     scheme: Scheme = "bio"
     """The tagging scheme: bio, begin or inside of an entity; bioes, also its end or the single word; words, a
     label of its own, such as its part of speech. Files may be in any scheme that spells entities."""
     pieces: Literal["first", "all"] = "first"
-    """Which pieces of a word carry its label: the first, as the paper, or all of them."""
+    """The pieces of a word that have its label: the first, as in the paper, or all of them."""
     decoder: Literal["linear", "crf"] = "linear"
-    """linear: the likeliest label of each word; crf: the likeliest path, with learnt scores of its steps."""
+    """linear: the most probable label of each word; crf: the most probable path, with learnt transition scores."""
     legal: bool = False
-    """Rule out labels that may not follow each other, instead of reading them as conlleval does."""
+    """Exclude illegal sequences of labels, instead of interpreting them as conlleval does."""
     features: Features = "none"
     """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
     mix is ELMo's. Give it a learning rate near 1e-3."""
     context: Literal["sentence", "document"] = "sentence"
-    """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context).
-    A step is then of as many documents as have about --batch sentences."""
+    """The unit of a record: a sentence, or all sentences of a document as far as they fit (maximal document context). A
+    step then has whole documents, about --batch sentences in total."""
     overlap: int = 128
     """Overlap of two windows of a long text in pieces, at most half a window."""
     split: Split = "words"
-    """What a word is where a file does not say: words, between spaces and punctuation, or characters, for Chinese."""
+    """The unit of words if a file does not define it: words, by spaces and punctuation, or characters, for Chinese."""
     text: str = ""
     """The name of the text in JSON lines, or in a table to predict; detected by its name if not given."""
     column: int = 0
@@ -175,7 +175,7 @@ class Tag(Task):
     """Fraction of the training texts held out for development if there is no development file."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, or cannot go together."""
+        """Raise ValueError for settings out of range or that exclude each other."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
@@ -208,7 +208,7 @@ class Tag(Task):
         return dict.fromkeys(span.type for span in record.label or ())
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many sentences and entities a split has."""
+        """Describe the numbers of sentences and entities of a split."""
         known = [record for record in records if isinstance(record, TaggedText)]
         sentences = sum(len(record.sentences) for record in known)
         counts = Counter(span.type for record in known for span in record.label or ())
@@ -222,7 +222,7 @@ class Tag(Task):
         return dataclasses.replace(self, types=self.types or tuple(sorted(found)))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each type that was not seen in training, once, and records none of which has an entity."""
+        """Report each type that was not seen in training, once, and a split without any entity."""
         labels = [record.label for record in records if record.label is not None]
         if labels and not any(labels):
             problems.add(
@@ -266,7 +266,7 @@ class Tag(Task):
         return examples
 
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
-        """Return how many passages have about `batch` sentences, at least one: a document counts as its sentences."""
+        """Return the number of passages with about `batch` sentences in total, at least one."""
         sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
         return max(1, round(batch * len(records) / max(sentences, 1)))
 
@@ -285,11 +285,11 @@ class Tag(Task):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the entities of a passage, without what a CRF has learnt."""
+        """Return the entities of a passage, without learnt transition scores."""
         return self._decoded(self._chain(), outputs, record, examples)
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
-        """Return `decode` with a CRF's scores of steps."""
+        """Return `decode` with the learnt transition scores of a CRF."""
         from osbert.models.heads.chain import Chain
 
         chain = Chain(**{name: np.array(part) for name, part in learnt.items()}) if learnt else self._chain()
@@ -349,14 +349,14 @@ class Tag(Task):
         return {"labels": self.labels}
 
     def _chain(self) -> Chain:
-        """Return the scores of steps before anything is learnt: none, but for what is ruled out."""
+        """Return the transition scores without learnt ones; with `legal` illegal transitions are excluded."""
         from osbert.models.heads.chain import Chain
 
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
 
     def _targets(self, record: TaggedText, run: PieceRun, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
-        """Yield the labels of the tokens that count in each window, None where there are none."""
+        """Yield the labels of the tokens that count in each window, None if there are none."""
         known = {label: place for place, label in enumerate(self.labels)}
         tags = write_tags(record.label, len(record.words), self.scheme)
         labels = np.array([known[tag] for tag in tags], np.int64)
@@ -374,6 +374,7 @@ class Tag(Task):
             if self.decoder == "crf":
                 begins = np.isin(numbers[places], record.sentences)
                 begins[0] = True
+                # Labels from K on mark the first word of a chain: its label plus K.
                 found = found + begins * len(known)
             yield Target(labels=found, index=places + 1 - part.start)
 

@@ -1,4 +1,4 @@
-"""Scores of pieces -> scores of words, spans of words -> entities of a text, and which words a chain may begin with."""
+"""Scores of pieces -> scores of words; spans of words -> entities of a text; words at which a chain may begin."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ def word_scores(
     overlap: int,
     pieces: Literal["first", "all"],
 ) -> NDArray[np.floating]:
-    """Return the scores (words, K), each word's from the window in which it has most context.
+    """Return the scores (words, K), of each word from the window in which it has most context.
 
     `overlap` and `pieces`: as in the settings of the task. With "all" the log-probabilities of a word's pieces are
     averaged.
     """
     tokens = _counted(examples, overlap)
     scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
+    # Indices of first pieces, after the used tokens of all windows are concatenated: every piece occurs once.
     begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
     if pieces == "first" or not len(begins):
         return scores[begins]
+    # Log-softmax of each piece, summed from each word's first piece to the next.
     sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
     return sums / np.diff(begins, append=len(scores))[:, None]
 
 
 def _counted(examples: Sequence[Example], overlap: int) -> list[slice]:
-    """Return the tokens of each window that count there."""
+    """Return the slice of tokens of each window whose scores are used."""
     sizes = [int(np.count_nonzero(~example.special)) for example in examples]
     begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
+    # All windows but the last have the same size, so the number of pieces of the text follows.
     count = step(sizes[0], overlap) * (len(sizes) - 1) + sizes[-1]
     parts = windows(count, room=max(sizes[0], 1), overlap=overlap)
     return [slice(begin + part.first - part.start, begin + part.last - part.start) for part in parts]
@@ -47,10 +50,10 @@ def _counted(examples: Sequence[Example], overlap: int) -> list[slice]:
 def entity_weights(
     span: EntitySpan, labels: NDArray[np.floating], examples: Sequence[Example], *, overlap: int, first: bool
 ) -> list[NDArray[np.float64]]:
-    """Return weights (n, K) for each window whose sum with the outputs is the score of an entity.
+    """Return weights (n, K) for each window; the sum of weights * outputs is the score of an entity.
 
-    `labels` (words, K): the weights of each of its words' outputs, which are those of the word's first piece, or with
-    `first` false the mean of all its pieces.
+    `labels` (words, K): the weights of the outputs of each of its words. These are the outputs of the word's first
+    piece, or without `first` the mean over its pieces.
     """
     weights = [np.zeros((len(example), labels.shape[1])) for example in examples]
     begun = 0
@@ -67,7 +70,7 @@ def entity_weights(
 
 
 def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:
-    """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
+    """Return which of a run of words (n,) belong to no entity that extends beyond the run."""
     kept = np.ones(len(words), np.bool_)
     for start, end, _ in spans:
         inside = (words >= start) & (words < end)
@@ -77,7 +80,7 @@ def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np
 
 
 def found_entity(record: TaggedText, span: EntitySpan, probability: float) -> dict[str, Any]:
-    """Return an entity with its characters in the text, as predictions list it."""
+    """Return an entity with its range of characters in the text, as predictions list it."""
     start, end = record.words[span.start][0], record.words[span.end - 1][1]
     text = record.texts[0][start:end]
     return {"start": start, "end": end, "type": span.type, "text": text, "probability": probability}

@@ -1,4 +1,4 @@
-"""Files of plain input to tag: columns with a word a line, or a table or lines with a text a row."""
+"""Files of plain input to tag: columns with one word per line, or tables or lines with one text per row."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from osbert.tasks import Inputs, Record
 from osbert.tasks.kinds.tag.passages import TaggedText, passages
 
 SAMPLE = 1000
-"""Lines that are looked at to see whether a file has columns of words."""
+"""Lines that are read to detect whether a file has columns of words."""
 
 RecordOf = Callable[[Sequence[str]], TaggedText]
 
 
 def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, documents: bool) -> Inputs:
-    """Return the rows of a file, of whose texts `record_of` makes passages; `documents` as for `passages`.
+    """Return the rows of a file; `record_of` makes a passage of a text, `documents` is as for `passages`.
 
-    Raises UserError when it cannot be read.
+    Raises UserError if the file cannot be read.
     """
     asked = TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
     table = origin if isinstance(origin, Table) else open_records(origin, asked)
@@ -79,7 +79,7 @@ def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
 
 
 def _has_columns(path: Path, reading: TagReading) -> bool:
-    """Return whether a text file has a word a line: with its tag behind it, or alone and with blank lines between."""
+    """Return whether a text file has one word per line: followed by its tag, or alone and with blank lines between."""
     if plain_suffix(path) not in (".txt", ".tsv", ".tab"):
         return False
     with open_text(path, find_encoding(path, reading.encoding)) as file:

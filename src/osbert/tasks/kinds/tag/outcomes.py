@@ -1,4 +1,4 @@
-"""The outcome of tagging a text: true entities that were predicted, with which type, and false predictions."""
+"""The outcome of tagging a text: true entities with the predicted types, and false predictions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: float) -> RecordOutcome:
     """Return the outcome of a text: right if exactly its entities are predicted.
 
-    Its confidence is that of the entity which is least sure. A found entity with the words of a true one is paired with
-    it, whatever its type; others are paired with none.
+    The confidence is the lowest of all entities. A predicted entity is paired with the true one of the same words,
+    whatever its type; other entities are unpaired.
     """
     true = {(span.start, span.end): span for span in record.label}
     found = {(span.start, span.end): span for span in prediction.value}

@@ -1,4 +1,4 @@
-"""The basis of tagging: texts divided into words, their entities and their pieces."""
+"""Records and predictions of tagging: texts divided into words, their entities and their pieces."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from osbert.text.split import Range
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedText(Record):
-    """One text with the place of each of its `words` in it; `label`: its entities, spans of words.
+    """A text and the ranges of its `words`; `label`: its entities as spans of words.
 
-    `sentences`: the first word of each of its sentences, which entities do not cross.
+    `sentences`: index of each sentence's first word; entities do not cross sentences.
     """
 
     words: tuple[Range, ...] = ()
@@ -37,10 +37,10 @@ class TaggedText(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class EntityPrediction(Prediction):
-    """The entities of a passage: `value` as spans of words, `found` with their places in the text.
+    """The entities of a passage: `value` as spans of words, `found` with their ranges in the text.
 
-    `found`: of each its start and end (characters of the text), type, text and probability. `illegal`: how many labels
-    were not as their scheme demands, and were read as conlleval reads them.
+    `found`: start and end (characters of the text), type, text and probability of each. `illegal`: number of labels
+    that violate the tagging scheme and were interpreted as by conlleval.
     """
 
     found: tuple[dict[str, Any], ...] = ()
@@ -48,7 +48,7 @@ class EntityPrediction(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return the entities that are predicted for a record."""
+        """Return the predicted types, to follow "every row is"."""
         types = ", ".join(span.type for span in self.value)
         return f"found to hold the same ({types})" if types else "found to hold no entity"
 
@@ -63,7 +63,7 @@ class EntityPrediction(Prediction):
         return {"prediction": list(self.found), "truncated": self.truncated}
 
     def lines(self) -> list[str]:
-        """Return one line an entity: its probability, type, text and place."""
+        """Return one line per entity: its probability, type, text and range."""
         lines = [
             f"{one['probability']:7.2%}  {one['type']}  {one['text']}  ({one['start']}-{one['end']})"
             for one in self.found
@@ -74,7 +74,7 @@ class EntityPrediction(Prediction):
 def passages(tagged: TaggedFile, origin: Origin, *, documents: bool) -> list[TaggedText]:
     """Return each sentence of a file, or of a table in memory, as a passage.
 
-    With `documents` the sentences of a document are one passage, a line each.
+    With `documents` the sentences of a document are one passage, one line each.
     """
     path = origin.origin if isinstance(origin, Table) else str(origin)
     if not documents:
@@ -96,6 +96,7 @@ def _passage(sentences: Sequence[Sentence], path: str, unit: str) -> TaggedText:
         firsts.append(len(words))
         spans += [EntitySpan(start + len(words), end + len(words), type_) for start, end, type_ in sentence.spans or ()]
         words += [(start + place, end + place) for start, end in sentence.words]
+        # The line break between two sentences counts as one character.
         place += len(sentence.text) + 1
     return TaggedText(
         number=0,
@@ -110,12 +111,13 @@ def _passage(sentences: Sequence[Sentence], path: str, unit: str) -> TaggedText:
 
 
 def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
-    """Return the pieces of a passage's words, each cut by itself; a word of which BERT leaves nothing is [UNK]."""
+    """Return the pieces of a passage's words, each tokenized by itself; a word without pieces becomes [UNK]."""
     (text,) = passage.texts
     encoded = tokenizer.encode_words(text, passage.words)
     unknown = tokenizer.unknown.to_bytes(tokenizer.id_type.itemsize, "little")
     ids = np.frombuffer(b"".join(one or unknown for one in encoded), tokenizer.id_type).astype(np.int32)
     counts = np.array([max(len(one) // tokenizer.id_type.itemsize, 1) for one in encoded], np.int64)
     words: NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
+    # The exclusive cumulative sum: index of each word's first piece.
     words[np.cumsum(counts) - counts] = True
     return PieceRun(ids, words)
