@@ -49,7 +49,7 @@ class Memory(nn.Module):
         return super().train(mode)
 
     def of(self, records: Tensor) -> Past:
-        """Return the past of the sequences of `records` (B,); empty if the previous record of the stream is not cached."""
+        """Return the past of the sequences of `records` (B,); empty if the stream's previous record is not cached."""
         return self._current().of(records, self.length)
 
     def keep(self, records: Tensor, past: Past) -> None:
@@ -63,7 +63,8 @@ class Memory(nn.Module):
         if self.training:
             return self.kept
         if self._held is None:
-            object.__setattr__(self, "_held", self._empty().to(self.kept.states.device))  # not a submodule: no part of the state dict
+            # Bypasses nn.Module.__setattr__: not a submodule, so no part of the state dict.
+            object.__setattr__(self, "_held", self._empty().to(self.kept.states.device))
         assert self._held is not None
         return self._held
 

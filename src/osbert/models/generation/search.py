@@ -31,8 +31,8 @@ class WrittenPiece:
 class WrittenRow:
     """An event: a row is complete.
 
-    `pieces`: without the end piece. `log_probability`: the sum over all pieces and the end piece, in nats, by the model's
-    own scores, before any restriction or temperature.
+    `pieces`: without the end piece. `log_probability`: the sum over all pieces and the end piece, in nats, by the
+    model's own scores, before any restriction or temperature.
     """
 
     row: int

@@ -29,8 +29,8 @@ def spelt(content: Sequence[int], longest: int) -> list[int]:
 def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
     """Return the spelling (V, longest) of each piece, int16.
 
-    The special pieces around a text are spelt as the marks of a sentence's start and end, other special pieces as in the
-    vocabulary.
+    The special pieces around a text are spelt as the marks of a sentence's start and end, other special pieces as in
+    the vocabulary.
     """
     words: list[Sequence[int]] = [piece.encode() for piece in tokenizer.vocabulary]
     for index in tokenizer.form.after:

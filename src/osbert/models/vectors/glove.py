@@ -99,8 +99,8 @@ def learn_cells(
     """Take a step of AdaGrad for some cells (rows, columns, counts) and return the sum of their losses.
 
     The loss of a cell is f(X) (w.c + b + b' - ln X)^2 / 2 with f(X) = min(1, (X / largest)^exponent) (equations 8 and
-    9). A gradient, clipped to CLIP and multiplied by the rate, is divided by the root of the sum of earlier squares; its
-    square is then added to the sum. GloVe's code does not multiply the gradients of biases by the rate; here they are.
+    9). A gradient, clipped to CLIP and multiplied by the rate, is divided by the root of the sum of earlier squares;
+    its square is then added to the sum. GloVe's code does not multiply the gradients of biases by the rate; here they are.
     """
     rows, columns, counts = cells
     words, contexts = tables.words[rows], tables.contexts[columns]
