@@ -97,8 +97,8 @@ class Family:
 
     The tensors: `tensors`, names; `heads`, names that apply if there is a head of a form; `fused`, parts of names of
     tensors that stack several of BERT's; `transposed`, parts of names of matrices stored as the transpose of BERT's;
-    `axes`, the sizes of the last two axes of a tensor, by its name and the head width, if BERT's tensor has one axis for
-    both, with -1 for the remaining size; `halves`, whether rotary positions pair element i of a head with i + K/2, not
+    `axes`, the sizes of the last two axes of a tensor, by its name and the head width, if BERT's has one axis for both,
+    with -1 for the remaining size; `halves`, whether rotary positions pair element i of a head with i + K/2, not
     with its neighbour; `rooted`, parts of BERT's names of tensors to multiply by sqrt(K) when read, because scores are
     not divided by it; `aliases`, names that are read if the usual one is absent, and never written; `tables`, tensors
     of an Architecture without learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored.
@@ -168,7 +168,7 @@ class Family:
         return found
 
     def own_fields(self, known: Mapping[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
-        """Yield the fields of its config.json: BERT's `known` fields renamed, and the fields that BERT does not have."""
+        """Yield the fields of its config.json: BERT's `known` fields renamed, and the fields that BERT lacks."""
         for name, value in known.items():
             if name not in self.without:
                 yield self.fields.get(name, name), value
@@ -277,7 +277,7 @@ class Family:
         return tensor if axes is None else tensor.unflatten(-1, axes)
 
     def _read_rules(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Names:
-        """Return the rules for a file; of heads only those of the form that the config's class or the tensors identify."""
+        """Return the rules for a file; of heads only those of the form that its class or tensors identify."""
         classes = [str(name) for name in config.get("architectures") or () if isinstance(name, str)]
         # First the class name in the config, then the tensors: a form whose names all occur.
         told = (form for form, end in CLASSES.items() if any(name.endswith(end) for name in classes))

@@ -133,7 +133,7 @@ def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
             for name in sorted(tensors, key=str.encode):
                 tensor = tensors[name].detach().cpu().contiguous()
                 content = tensor.view(-1).view(torch.uint8).numpy().astype(np.uint8, copy=False).tobytes()
-                # Fields of BundleEntryProto: 1 dtype, 2 shape, 4 offset, 5 size, 6 crc32c. Like protobuf, zeros are left out.
+                # Fields of BundleEntryProto: 1 dtype, 2 shape, 4 offset, 5 size, 6 crc32c. Zeros are left out.
                 shape = b"".join(_message(2, _field(1, size) if size else b"") for size in tensor.shape)
                 said = _field(1, types[tensor.dtype]) + _message(2, shape)
                 said += (_field(4, start) if start else b"") + (_field(5, len(content)) if content else b"")

@@ -78,7 +78,7 @@ class _Attention(torch.autograd.Function):
                 of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
                 if of_bias is not None:
                     part = _of(of_bias, at)
-                    # The bias was added after the scale: its gradient has none. A shared bias gets the sum over sequences.
+                    # Not scaled: the bias was added after the scale. A shared bias gets a sum over sequences.
                     part += of_scores.view_as(weights[at]).sum_to_size(part.shape)
                 of_scores.mul_(scale)
                 torch.bmm(of_scores, k, out=of_q)

@@ -100,7 +100,8 @@ def learn_cells(
 
     The loss of a cell is f(X) (w.c + b + b' - ln X)^2 / 2 with f(X) = min(1, (X / largest)^exponent) (equations 8 and
     9). A gradient, clipped to CLIP and multiplied by the rate, is divided by the root of the sum of earlier squares;
-    its square is then added to the sum. GloVe's code does not multiply the gradients of biases by the rate; here they are.
+    its square is then added to the sum. In GloVe's code the gradients of biases are not multiplied by the rate; here
+    they are.
     """
     rows, columns, counts = cells
     words, contexts = tables.words[rows], tables.contexts[columns]
