@@ -45,6 +45,7 @@ def check_tensors(tensors: Mapping[str, Tensor], size: int) -> None:
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise ValueError(f"{name} is no plain tensor")
+        # Strides of 0 make a huge tensor from a small storage.
         if tensor.nbytes > tensor.untyped_storage().nbytes():
             raise ValueError(f"{name} {tuple(tensor.shape)} repeats a part of itself")
     if (total := sum(tensor.nbytes for tensor in tensors.values())) > SHARED * size:
@@ -52,6 +53,7 @@ def check_tensors(tensors: Mapping[str, Tensor], size: int) -> None:
 
 
 def _check(file: IO[bytes], size: int) -> None:
+    # Files of PyTorch before 1.6 are pickles in a row, later ones a zip archive.
     if not zipfile.is_zipfile(file):
         file.seek(0)
         for _ in range(PICKLES):
@@ -59,6 +61,7 @@ def _check(file: IO[bytes], size: int) -> None:
         return
     with zipfile.ZipFile(file) as archive:
         parts = archive.infolist()
+        # A compressed part could expand to any size.
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
             raise ValueError("its parts are compressed, which PyTorch's are not")
         if sum(part.file_size for part in parts) > size:

@@ -1,6 +1,6 @@
-"""What makes an encoder a model of sentences, in the files that sentence-transformers writes beside it, both ways.
+"""Sentence models: reads and writes the files of sentence-transformers with pooling, length and normalisation.
 
-Where a form has no such files, a field of its config keeps the same.
+In folder forms without such files, a field of the config stores the same.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NAMED = {"weightedmean": "weighted"}
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceModel:
-    """How a model makes a vector of a text. `length`: most tokens, 0 where nothing is said.
+    """How a model computes the vector of a text. `length`: most tokens, 0 if not specified.
 
-    `remarks`: what the files ask for that osbert does not do.
+    `remarks`: settings in the files that osbert does not apply.
     """
 
     pooling: Pooling
@@ -54,9 +54,9 @@ class SentenceModel:
 
 
 def read_sentence_model(folder: Path) -> SentenceModel | None:
-    """Return what the files beside a model say, None where there are none.
+    """Return the settings in the files beside a model; None if there are no such files.
 
-    Raises UserError when a file is damaged, or asks for a pooling that there is not here.
+    Raises UserError if a file is damaged, or has an unsupported pooling.
     """
     path = folder / MODULES
     if not path.is_file():
@@ -100,12 +100,12 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
 
 
 def as_field(model: SentenceModel) -> dict[str, Any]:
-    """Return the config field that keeps a model of sentences."""
+    """Return the value of FIELD for a sentence model."""
     return {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
 
 
 def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
-    """Return what a config keeps, None where it keeps nothing. Raises UserError when it is damaged."""
+    """Return the settings in FIELD of a config, or None. Raises UserError if the field is damaged."""
     kept = config.get(FIELD)
     if kept is None:
         return None
@@ -131,7 +131,7 @@ def _kind(part: Mapping[str, Any]) -> str:
 
 
 def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
-    """Return the most tokens of a text; where their own file says nothing, the tokenizer's bound holds."""
+    """Return the most tokens of a text, from their own file, else from the tokenizer's."""
     length = files[LENGTHS].get("max_seq_length") or 0
     if not isinstance(length, int) or length < 0:
         raise UserError(
@@ -142,7 +142,7 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
 
 
 def _not_applied(parts: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
-    """Yield what sentence-transformers does with these files and osbert does not."""
+    """Yield a remark for each setting that sentence-transformers applies and osbert does not."""
     for kind in parts:
         if kind not in ("Transformer", "Pooling", "Normalize"):
             yield f"{folder / MODULES} has a part {kind}, which osbert does not apply: the vectors are others"
@@ -154,7 +154,7 @@ def _not_applied(parts: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]
 
 
 def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
-    """Return our name of the pooling that a file asks for."""
+    """Return our name of the pooling in a file."""
     asked = config.get("pooling_mode", [ours for theirs, ours in MODES.items() if config.get(theirs)] or "mean")
     several = [str(name) for name in asked] if isinstance(asked, list) else [str(asked)]
     names = [NAMED.get(name, name) for name in several]

@@ -1,6 +1,6 @@
-"""SentencePiece models (Kudo and Richardson 2018): reads the protocol buffer that they are, without its libraries.
+"""SentencePiece models (Kudo and Richardson 2018): reads their protocol buffer without further libraries.
 
-Only the fields that cut texts are read. Every length is checked against what is left of the file.
+Only fields that matter for tokenization are read. Every length is checked against the rest of the file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from osbert.guarded import read_bytes
 from osbert.interop.tokenizer_checks import PIECES
 
 LARGEST_MODEL = 1 << 26
-"""Most bytes of a model's file, 64 MiB. XLM-R's has 5 million."""
+"""Largest file of a model, 64 MiB. XLM-R's has 5 million bytes."""
 UNIGRAM = 1
 ALGORITHMS = {UNIGRAM: "unigram", 2: "BPE", 3: "word", 4: "char"}
-"""Numbers of the algorithms, and what `spm_train --model_type` calls them."""
+"""Codes of the algorithms, and their names in `spm_train --model_type`."""
 CONTROL, USER_DEFINED = 3, 4
-"""Types of pieces that are no parts of words: without a text, or never cut."""
+"""Types of special pieces: those without text, and those that are never split."""
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TRAINER_FIELDS = {3: "algorithm", 24: "suffix", 35: "byte_fallback", 40: "unknown"}
@@ -33,11 +33,11 @@ _LONGEST_VARINT = 10
 
 @dataclass
 class SentencePieceModel:
-    """What a model's file says. What it leaves out has the format's default.
+    """The content of a model's file. Missing fields have the format's defaults.
 
     `pieces`: text, log probability and type of each, by id. `algorithm`: a key of `ALGORITHMS`. `unknown`: the id of
-    the unknown piece. `byte_fallback`: whether characters without a piece become bytes. `suffix`: whether pieces show
-    where words end, not where they begin. `charsmap`: the precompiled map of characters, empty for none. `prefix`:
+    the unknown piece. `byte_fallback`: whether characters without a piece become bytes. `suffix`: whether pieces mark
+    the ends of words, not their beginnings. `charsmap`: the precompiled map of characters, empty for none. `prefix`:
     whether a text gets a space before it.
     """
 
@@ -51,9 +51,9 @@ class SentencePieceModel:
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Return what a SentencePiece model's file says.
+    """Return the content of a SentencePiece model's file.
 
-    Raises UserError if it is damaged, has no pieces, or is larger than such a file is.
+    Raises UserError if it is damaged, has no pieces, or is too large.
     """
     content = read_bytes(path, most=LARGEST_MODEL)
     model = SentencePieceModel()
@@ -79,6 +79,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
 
 
 def _piece(content: bytes) -> tuple[str, float, int]:
+    # Protobuf leaves out defaults: an absent score is 0, an absent type 1 (normal).
     text, score, kind = "", 0.0, 1
     for number, value in _fields(content):
         if number == 1:
@@ -101,10 +102,11 @@ def _as(wanted: type, value: int | bytes) -> Any:
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the number and the value of each field of a message: an int for a varint, else its bytes.
 
-    Raises ValueError where one is longer than what is left.
+    Raises ValueError if a field is longer than the rest of the message.
     """
     place = 0
     while place < len(content):
+        # A key is the number of the field and, in its low three bits, the wire type.
         key, place = _varint(content, place)
         kind = key & 7
         if kind == _VARINT:
@@ -124,7 +126,7 @@ def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the number that begins at a place, 7 bits a byte with the lowest first, and the place behind it."""
+    """Return the varint at offset `place` (7 bits a byte, lowest first) and the offset after it."""
     found = 0
     for shift, byte in enumerate(content[place : place + _LONGEST_VARINT]):
         found |= (byte & 127) << 7 * shift

@@ -1,7 +1,7 @@
-"""The task that a model was fine-tuned for: from a run's recipe, or as much of it as others' configs tell.
+"""The task that a model was fine-tuned for: from a run's recipe, or inferred from a config.json.
 
-A run's recipe.toml says everything. Others' folders keep it in a field of their config, where osbert wrote them; of one
-that it did not write, the class of the model, the shape of its last layer and its labels' names are known.
+A run's recipe.toml has all settings. A Hugging Face folder that osbert wrote has them in a field of its config. For
+other folders the class of the model, the shape of its last layer and the names of its labels are used.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CLASSES: Mapping[str, Form] = {
     "ForQuestionAnswering": "span",
     "ForMultipleChoice": "choice",
 }
-"""How the names of Hugging Face's classes end -> the form of their outputs."""
+"""The suffix of a Hugging Face class -> the form of its outputs."""
 
 LAYERS = ("classifier.", "qa_outputs.")
-"""How the names of last layers begin, of texts or tokens and of spans."""
+"""Prefixes of the last layer, of texts or tokens and of spans."""
 
 
 FIELD_TYPES: Mapping[str, tuple[type, str]] = {
@@ -43,7 +43,7 @@ FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "id2label": (dict, "a table of names"),
     "problem_type": (str, "a word"),
 }
-"""The config fields that tell of a task, with what they are where they are there."""
+"""The config fields about a task, and their types."""
 
 NOT_NEEDED = "--task and --labels are for models that do not tell what they are for; leave them out"
 
@@ -52,7 +52,7 @@ UNKNOWN = "nothing tells what it is for: say it with --task, such as --task clas
 
 @dataclass(frozen=True, kw_only=True)
 class TaskHint:
-    """What the user says of a folder that does not say it: the kind of task and the labels, in their order."""
+    """The kind of task and the labels in order, given by the user for a folder that does not contain them."""
 
     kind: str | None = None
     labels: tuple[str, ...] = ()
@@ -60,9 +60,9 @@ class TaskHint:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderTask:
-    """A folder's task, None where it has none; or `reason`, why its last layer is of no use.
+    """A folder's task, or None; `reason`: why its last layer cannot be used.
 
-    `order`: the rows of the last layer in the order of the task's labels; () for as they stand.
+    `order`: the permutation of the last layer's rows to the order of the task's labels; () for no change.
     """
 
     task: Task | None = None
@@ -71,7 +71,7 @@ class FolderTask:
 
 
 def read_task(folder: Path, opening: Opening = CAREFUL) -> Task | None:
-    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None.
+    """Return the task that a run was fine-tuned for, from its recipe.toml, or None.
 
     Raises UserError if the task is code outside osbert, which is imported only if `opening` trusts the folder.
     """
@@ -84,21 +84,21 @@ def read_task(folder: Path, opening: Opening = CAREFUL) -> Task | None:
 
 
 def as_recipe(task: Task) -> str:
-    """Return the text of a recipe.toml that says nothing but the task; not where its data lay."""
+    """Return the text of a recipe.toml with the task only, without the paths of its data."""
     kind = f"{type(task).__module__}"
     named = task.name if kind.startswith("osbert.tasks.") else kind
     return recipe.dump({"task": named, task.name: _settings(task)})
 
 
 def as_field(task: Task) -> dict[str, Any]:
-    """Return the config field that keeps a task."""
+    """Return the value of FIELD for a task: its name and settings."""
     return {"name": task.name, "settings": _settings(task)}
 
 
 def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: TaskHint, *, where: str) -> FolderTask:
     """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
 
-    Raises UserError when what was asked for does not fit, and when a field of our own is damaged.
+    Raises UserError if the user's hint does not fit, or a field of our own is damaged.
     """
     _check_forms(config, where)
     field = config.get(FIELD)
@@ -138,7 +138,7 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
 
 
 def _built(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
-    """Return the task of a name with its settings. Raises UserError when there is none, or they are not its."""
+    """Return the task with this name and settings. Raises UserError if the name or a setting is unknown."""
     try:
         kind = components.find("tasks", name, base=Task, trust=trust)
     except UserError as error:
@@ -163,7 +163,7 @@ def _settings(task: Task) -> dict[str, Any]:
 
 
 def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int) -> tuple[Form, Values]:
-    """Return what the outputs of a model of Hugging Face's are, "" where its config does not tell."""
+    """Return the form of a Hugging Face model's outputs; "" if its config does not determine it."""
     if "qa_outputs.weight" in tensors:
         return "span", "classes"
     classes = [str(name) for name in config.get("architectures") or ()]
@@ -177,7 +177,7 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
 
 
 def _kind_asked(name: str) -> type[Task]:
-    """Return the kind that the user names. Raises UserError where there is none, or it reads no others' models."""
+    """Return the kind of task that the user names. Raises UserError if it is unknown or cannot use foreign models."""
     kind: type[Task] = components.find("tasks", name, base=Task, trust=True)  # typed by the user
     if kind.published_outputs is None:
         raise UserError(f"--task {name}: it is not a task that others' models can be for.", code="unknown-component")
@@ -185,7 +185,7 @@ def _kind_asked(name: str) -> type[Task]:
 
 
 def _kind_of(form: Form, values: Values) -> type[Task] | None:
-    """Return the kind of task that others' models of a form are for, None where there is none."""
+    """Return the kind of task for Hugging Face models of a form, or None."""
     for name in components.names("tasks"):
         kind: type[Task] = components.find("tasks", name, base=Task)
         declares = vars(kind).get("published_outputs") is not None  # itself: a data set only inherits it
@@ -195,7 +195,7 @@ def _kind_of(form: Form, values: Values) -> type[Task] | None:
 
 
 def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) -> tuple[str, ...]:
-    """Return the labels' names in the order of the outputs."""
+    """Return the names of the labels in the order of the outputs."""
     names = config.get("id2label")
     said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}
     labels = asked.labels or tuple(said.get(str(place), f"LABEL_{place}") for place in range(count))

@@ -1,8 +1,8 @@
-"""Folders that hold only what was tuned, a few megabytes, and say which model it belongs to.
+"""Folders with only the tuned tensors, a few megabytes, and a reference to the base model.
 
 tuned.safetensors has the tensors that differ from the base model's, by their Hugging Face names without prefix, and
-changes of low rank as "<name>.lora_up" (D, r) and "<name>.lora_down" (r, D). base.json has the path of the base model's
-folder and a hash of its tensors. `read_whole` gives the tensors that the whole model would have.
+low-rank changes as "<name>.lora_up" (D, r) and "<name>.lora_down" (r, D). base.json has the path of the base model's
+folder and a hash of its tensors. `read_whole` returns the tensors of the whole model.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from osbert.models.adapting.lora import Factors
 TUNED = "tuned.safetensors"
 BASE = "base.json"
 DEEPEST = 8
-"""Most folders, one tuned on the other."""
+"""Longest chain of folders, each tuned on the next."""
 UP, DOWN = ".lora_up", ".lora_down"
 
 
 def has_weights(folder: Path) -> bool:
-    """Return whether `read_whole` would look for tensors in a folder: there are files for them."""
+    """Return whether a folder has files with weights for `read_whole`."""
     whole = (SAFE, PICKLED, f"{SAFE}.index.json", f"{PICKLED}.index.json", TUNED)
     return any((folder / name).is_file() for name in whole)
 
 
 def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
-    """Return all tensors of a model's folder, of a tuned one with those of its base; a family's by BERT's names.
+    """Return all tensors of a model's folder, by BERT's names, including those of the base of a tuned folder.
 
-    `above`: the folders that were tuned on this one. Raises UserError as `read_tensors`, and when the base is not where
-    it was or is another model by now. Hashes are not compared: `Folder` does that.
+    `above`: the folders that were tuned on this one. Raises UserError as `read_tensors`, and if the base was moved or
+    changed. The hashes of a run's files are not compared: `Folder` does that.
     """
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
@@ -68,9 +68,9 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
 
 
 def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None:
-    """Replace the whole model in a folder by what differs from the model in `base`.
+    """Replace the model in a folder by its differences from the model in `base`.
 
-    `changes`: those of low rank by the name of the tensor that they were added to.
+    `changes`: low-rank changes by the name of the changed tensor.
     """
     before = read_whole(base)  # it was verified when the training began
     known = {names.plain(name): tensor for name, tensor in before.items()}

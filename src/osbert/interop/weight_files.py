@@ -1,4 +1,4 @@
-"""Weight files: tensors by name from safetensors or PyTorch files, whole or in shards, and back, atomically."""
+"""Weight files: reads safetensors and PyTorch files, whole or in shards, and writes safetensors atomically."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ PICKLED = "pytorch_model.bin"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")
 MOST_SHARDS = 10_000
 LARGEST_HEADER = 1 << 23
-"""Most bytes of a safetensors header, which has about 100 for a tensor."""
+"""Largest safetensors header in bytes; it has about 100 for each tensor."""
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder's weights, on the CPU.
 
-    Looks for model.safetensors, its shards, pytorch_model.bin, its shards, in this order. Raises UserError when there
-    are none, when a shard is missing, when a file is cut short or otherwise unreadable, or when a number is NaN or
-    infinite.
+    Looks for model.safetensors, its shards, pytorch_model.bin, its shards, in this order. Raises UserError if there
+    are none, if a shard is missing, if a file is truncated or unreadable, or if a number is NaN or infinite.
     """
     for name in (SAFE, PICKLED):
         whole, index = folder / name, folder / f"{name}.index.json"
@@ -48,7 +47,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 def read_file(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one .safetensors or .bin file.
 
-    Raises UserError when it is cut short or unreadable, and when a number in it is NaN or infinite.
+    Raises UserError if it is truncated or unreadable, or if a number is NaN or infinite.
     """
     tensors = _tensors(path)
     require_finite({path: tensors.items()})
@@ -56,9 +55,9 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
-    """Raise UserError that lists the tensors, by file and name, that are not finite numbers in float32.
+    """Raise UserError that lists, by file and name, the tensors with numbers that are not finite in float32.
 
-    A model holds its weights in float32, so a float64 of 1e300 is infinite there.
+    Weights are converted to float32, in which a float64 of 1e300 is infinite.
     """
     problems = Problems(heading="These weights cannot be used: a model holds finite numbers in float32")
     for path, tensors in files.items():
@@ -69,7 +68,7 @@ def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
 
 
 def _fault(tensor: Tensor) -> str:
-    """Return why a model cannot hold a tensor, and what to do; "" if it can."""
+    """Describe why a tensor cannot be a weight, and what to do; "" if it can."""
     if not _castable(tensor.dtype):
         return f"of {tensor.dtype}, which has no numbers in float32. Convert it where the file was made."
     if count := _broken(tensor):
@@ -81,9 +80,9 @@ def _fault(tensor: Tensor) -> str:
 
 
 def _castable(dtype: torch.dtype) -> bool:
-    """Return whether torch makes float32 of a dtype. Of packed ones, such as two 4-bit floats in a byte, it does not.
+    """Return whether torch converts a dtype to float32 without loss of meaning.
 
-    A complex number would lose its imaginary part.
+    It cannot for packed types, such as two 4-bit floats in a byte; complex numbers would lose their imaginary part.
     """
     try:
         return not dtype.is_complex and torch.empty(1, dtype=dtype).float().dtype == torch.float32
@@ -92,13 +91,13 @@ def _castable(dtype: torch.dtype) -> bool:
 
 
 def _broken(tensor: Tensor) -> int:
-    """Return how many numbers of a tensor are NaN or infinite in float32."""
+    """Return the number of elements of a tensor that are NaN or infinite in float32."""
     if not tensor.is_floating_point():
         return 0
     # One NaN or infinity makes the sum NaN or infinite. A sum can overflow without one: then every number is tested.
     if torch.isfinite(tensor.sum(dtype=torch.float32)):
         return 0
-    return int((~torch.isfinite(tensor.float())).sum())  # as float32 also since torch has no such test of float8
+    return int((~torch.isfinite(tensor.float())).sum())  # as float32, since torch has no isfinite for float8
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -111,7 +110,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
                 return dict(load_file(path))
         except (OSError, MemoryError, UserError):
             raise
-        except Exception as error:  # what damage makes of a header has no one class
+        except Exception as error:  # a damaged header raises errors of many classes
             raise UserError(
                 f"{path}: not a readable safetensors file: {error}. Copy or download it again.", code="damaged-file"
             ) from error
@@ -120,7 +119,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # a damaged pickle is another program, which fails in any way
+    except Exception as error:  # a damaged pickle is an arbitrary program, which fails in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{path}: cannot be read as weights alone: {reason}. It is damaged or holds code; "
@@ -139,7 +138,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Return a hash of tensors with their names, in whichever files they were."""
+    """Return a hash of tensors and their names, which does not depend on the files that held them."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -148,8 +147,9 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a .safetensors file that is either there whole or not at all; OSError when it cannot be."""
+    """Write a .safetensors file atomically. Raises OSError if that fails."""
     require_utf8(path)
+    # Copied even on the CPU: safetensors rejects tensors that share memory.
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     try:
         replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
@@ -190,9 +190,10 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 
 
 def _check_size(path: Path) -> None:
-    """Compare the size with what the header promises, so that a broken copy is called that, with its numbers."""
+    """Raise UserError if the file is shorter than its header says: the message then names a truncated copy."""
     size = path.stat().st_size
     with path.open("rb") as file:
+        # A safetensors file: 8 bytes with the header's length, the header as JSON, then the data.
         if (length := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER and length + 8 <= size:
             raise UserError(
                 f"{path}: its header has {length:,} bytes; one has at most {LARGEST_HEADER:,}.", code="too-large"

@@ -12,7 +12,7 @@ __all__ = ["Padded", "PaddedStates"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return `Padded` or `PaddedStates`, which are imported when they are first used: torch takes seconds."""
+    """Return `Padded` or `PaddedStates`, imported at the first use, since importing torch takes seconds."""
     if name in __all__:
         from osbert.models import padded
 

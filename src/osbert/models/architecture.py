@@ -1,4 +1,4 @@
-"""The settings of the Transformer: sizes and choices, and what of them cannot be built."""
+"""The settings of the Transformer: sizes and choices, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from osbert.models.sizes import Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
-"""Sizes that cost memory before there are weights: modules are made of layers, tables of angles for the length."""
+"""Limits of sizes that cost memory before any weights exist: modules for layers, tables of angles for the length."""
 HEAD = 64
 """Width of a head in the published sizes."""
 
@@ -23,136 +23,140 @@ class Architecture(Sizes):
     layers: int = 12
     """How many blocks stand on each other."""
     distinct: int = 0
-    """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
+    """Blocks with weights of their own, each shared by layers / distinct consecutive layers (ALBERT: 1); 0 for
+    layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
     key_heads: int = 0
-    """Heads of keys and values, each for heads / key_heads neighbouring heads of queries (GQA); 0 for as many."""
+    """Heads of keys and values, each shared by heads / key_heads query heads (GQA); 0 for as many as heads."""
     head_width: int = 0
-    """Width of the queries, keys and values of a head; 0 for an even share of the width (T5's first release: 64)."""
+    """Width of the queries, keys and values of a head; 0 for width / heads (T5's first release: 64)."""
     width: int = 768
-    """Numbers in the state of a token."""
+    """Size of the hidden state of a token."""
     feedforward: int = 0
     """Width of the feed-forward layer inside a block; 0 for four times the width."""
     vocabulary: int = 0
     """Pieces in the vocabulary; 0 for the tokenizer's."""
     length: int = 512
-    """The most tokens a sequence may have."""
+    """Most tokens in a sequence."""
     segments: int = 2
-    """Kinds of segment: 2 for texts A and B; 0 for none, as DistilBERT, which tells texts apart by [SEP] alone."""
+    """Kinds of segment: 2 for texts A and B; 0 for none, as in DistilBERT, which separates texts by [SEP] only."""
     dropout: float = 0.1
-    """Share of each layer's output dropped in training."""
+    """Dropout rate of each layer's output."""
     attention_dropout: float = 0.1
-    """Share of the attention weights dropped in training."""
+    """Dropout rate of the attention weights."""
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
-    """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
+    """Activation between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
     gated: bool = False
-    """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
-    layer then adds biases."""
+    """Whether the activation's output is multiplied by a second layer of the same width (GeGLU, SwiGLU). Neither layer
+    then has biases."""
     positions: Literal["learned", "rotary", "disentangled", "distances", "none"] = "learned"
     """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), attention scores
     between tokens and learned vectors of distances (disentangled, DeBERTa), or between queries and sinusoids of
-    distances (distances, Transformer-XL; attention then has two biases of its own and no others); none: what
-    distance_scores give is all (T5)."""
+    distances (distances, Transformer-XL; attention then has two biases of its own and no others); none: only
+    distance_scores, if any (T5)."""
     segment_scores: bool = False
-    """With positions = distances: whether queries also score if a key is of their own segment (XLNet); segments then
-    have no vectors of their own."""
+    """With positions = distances: whether attention also scores whether query and key share a segment (XLNet). Segments
+    then have no embeddings."""
     rotary_base: float = 10_000.0
-    """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
+    """Base of the rotary angles. A higher base distinguishes positions at larger distances."""
     window: int = 0
-    """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
+    """Positions that a token sees on either side in a local block; 0 if all blocks are global."""
     global_every: int = 1
-    """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
+    """With a window: every n-th block, starting with the first, is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
     distance_scores: int = 0
-    """Kinds of distance between tokens, for each of which a learned number is added to each head's scores, the same in
-    all layers (T5; MPNet: 32); 0 for none."""
+    """Buckets of distances, each with a learned bias of each head's attention scores, shared by all layers (T5; MPNet:
+    32); 0 for none."""
     buckets: int = 256
-    """Distances to either side with a vector, for disentangled positions: half of them for one distance each, the
-    others for wider and wider ranges up to `farthest`. 0: one vector for each distance."""
+    """Buckets of distances on either side, for disentangled positions: half of them for one distance each, the others
+    for increasing ranges up to `farthest`. 0: one vector for each distance."""
     farthest: int = 512
-    """The distance from which on all have the same vector, for disentangled positions and for distances."""
+    """Distance from which on all distances share a vector, for disentangled positions and for distances."""
     distance_projections: bool = False
-    """Whether blocks make queries and keys of distances by matrices of their own, for disentangled positions; or by
-    those of the tokens, as DeBERTa's third version."""
+    """For disentangled positions: whether queries and keys of distances have projections of their own, or share those
+    of the tokens, as in DeBERTa's third version."""
     first_position: int = 0
-    """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
+    """Number of unused position embeddings before that of the first token; RoBERTa: 2."""
     embedding: int = 0
-    """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    """Width of the embeddings if they are projected to the width of the states, as in ELECTRA; 0 for no projection."""
     project_first: bool = False
-    """Whether embeddings are projected before they are normalised, without biases (DeBERTa); or after (ELECTRA)."""
+    """Whether embeddings are projected before the norm, without biases (DeBERTa), or after it (ELECTRA)."""
     query_vector: bool = False
-    """Whether the input of a token that none sees is one learned vector, whatever its piece, as in XLNet's second
-    stream; or the embedding of its piece."""
+    """Whether unseen tokens have one learned input vector, as in XLNet's second stream, or the embedding of their
+    piece."""
     embedding_norm: bool = True
-    """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
+    """Whether the sum of the embeddings is normalised, as in BERT, unlike GPT."""
     pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
-    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's. none:
-    there is no pooler, classification stands on the state itself, as GPT's."""
+    """Activation of the pooler, the input of classification: tanh in BERT and RoBERTa, gelu in ELECTRA, relu in
+    DistilBERT. none: no pooler; classification reads the state itself, as in GPT."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
-    """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
+    """Standard deviation of the initial weights, a normal distribution truncated at two deviations."""
     scaled_outputs: bool = False
-    """Start the weights of the last layer in each half of a block at deviation / sqrt(2 layers), as GPT-2."""
+    """Initialise the last layer of each half of a block with deviation / sqrt(2 layers), as in GPT-2."""
     normalization: Literal["post", "pre"] = "post"
-    """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
+    """post: normalise the residual sums, as in BERT. pre: normalise the input of each half of a block, and the output
+    of the last block."""
     first_norm: bool = True
-    """With pre-normalisation: whether the first block normalises what it attends to, which the embeddings have been."""
+    """With pre-normalisation: whether the first block normalises the input of attention. The embeddings are already
+    normalised."""
     biases: bool = True
-    """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
+    """Whether norms and linear layers have biases; for the pooler and heads see `head_biases`."""
     norm_biases: bool = False
-    """Whether norms add biases where biases are off."""
+    """Whether norms have biases although `biases` is off."""
     root_norm: bool = False
-    """Whether norms divide by the root mean square alone: they subtract no mean and add no biases (RMSNorm)."""
+    """Whether norms only divide by the root mean square, without mean and biases (RMSNorm)."""
     summary: Literal["token", "first", "last", "mean", "late"] = "token"
-    """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
-    of its last token, or the mean of all; late: the mean, too, but of what the pooler makes of each token's state."""
+    """The state that represents a sequence: that of its first token (token: the last with direction = left_to_right),
+    of its last token, or the mean of all. late: the mean of the pooler's output for each token."""
     head_transform: bool = False
-    """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
+    """Whether the pooler ends with a norm, and heads for tokens and spans have such layers, too (ModernBERT)."""
     head_biases: bool = True
-    """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
+    """Whether the pooler and the hidden layers of heads have biases; output layers always do."""
     neighbours: float = 0.0
-    """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+    """Above 0, half of the heads initially attend to the previous or next token, more sharply with higher values
+    (rotary positions)."""
     memory: int = 0
-    """Tokens before a sequence whose states all layers see as well, in pretraining on streams (data.streams;
-    Transformer-XL); 0 for none. Elsewhere sequences have no past."""
+    """Tokens before a sequence whose cached states all layers attend to, in pretraining on streams (data.streams;
+    Transformer-XL); 0 for none. Otherwise sequences have no past."""
     direction: Direction = "both"
-    """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    """Tokens that a token attends to: the whole sequence, as in BERT, or itself and those before it, as in GPT."""
     piece_transform: bool = True
-    """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
-    GPT's compare states with the pieces as they are."""
+    """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as in
+    BERT. GPT multiplies the states with the piece embeddings directly."""
     tied: bool = True
-    """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
-    own, as EuroBERT's."""
+    """Whether heads that predict pieces share the piece embeddings, as in BERT, or have a table of their own, as in
+    EuroBERT."""
     piece_biases: bool = False
-    """Whether such heads have a bias for each piece without piece_transform, too, as XLNet's."""
+    """Whether such heads have a bias for each piece even without piece_transform, as in XLNet."""
     scaled_pieces: bool = False
-    """Whether such heads divide the states by the root of the width, as T5's first release."""
+    """Whether such heads divide the states by sqrt(width), as in T5's first release."""
     adapters: int = 0
-    """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
+    """Width of the adapters after both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
-    """Layers of a bidirectional LSTM above the last block, as the paper adds in fine-tuning (Table 5, + BiLSTM)."""
+    """Layers of a bidirectional LSTM above the last block, as in the paper's fine-tuning (Table 5, + BiLSTM)."""
 
     @property
     def causal(self) -> bool:
-        """Return whether no state depends on a later token; recurrent layers read backwards too."""
+        """Return whether no state depends on a later token. Recurrent layers read backwards as well."""
         return self.direction == "left_to_right" and not self.recurrent
 
     @property
     def summary_is_last(self) -> bool:
-        """Return whether the last token of a sequence stands for it."""
+        """Return whether the summary of a sequence is the state of its last token."""
         return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
 
     @property
     def key_width(self) -> int:
-        """Return how wide the queries, keys and values of a head are."""
+        """The width K of the queries, keys and values of a head."""
         return self.head_width or self.width // self.heads
 
     @property
     def blocks(self) -> int:
-        """Return how many blocks have weights of their own."""
+        """The number of blocks with weights of their own."""
         return self.distinct or self.layers
 
     @property
@@ -162,15 +166,14 @@ class Architecture(Sizes):
 
     @property
     def dropouts(self) -> tuple[float, ...]:
-        """Return the dropout rates of layers and of attention weights."""
+        """The dropout rates of layers and of attention weights."""
         return (self.dropout, self.attention_dropout)
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
+        """Return these settings with other `layers` and `width`, and dependent settings adjusted.
 
-        Heads have the published width; where they start at their neighbours, there are four at least. Feed-forward
-        layers stay in proportion, narrow embeddings narrower than the states, and layers share as many blocks as
-        divide them evenly.
+        Heads have the published width; with `neighbours` there are at least four. Feed-forward layers stay in
+        proportion, narrow embeddings stay narrower than the states, and the number of shared blocks divides the layers.
         """
         heads = max(width // HEAD, 4 if self.neighbours else 1)
         return self.changed(
@@ -185,9 +188,9 @@ class Architecture(Sizes):
         )
 
     def narrowed(self, share: float) -> Self:
-        """Return these settings at `share` of the width, with heads as wide as these, over tables as wide as these.
+        """Return these settings at `share` times the width, with heads and embedding tables of unchanged width.
 
-        Where heads start at their neighbours, there are four at least.
+        With `neighbours` there are at least four heads.
         """
         width, table = round(self.width * share), self.embedding or self.width
         heads = max(round(self.heads * share), 4 if self.neighbours else 1)
@@ -200,20 +203,22 @@ class Architecture(Sizes):
         )
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if kept.
+        """Return about how many numbers a block saves per token for the backward pass, attention weights included.
 
-        `length`: tokens of the sequence.
+        `length`: tokens in the sequence.
         """
+        # Counted from the saved tensors of a block: inputs of layers, norms and activations.
         within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
+        # Fused attention saves no weights; it cannot be used with dropout on the CPU, or with learned biases.
         kept = self.attention_dropout or self.positions in ("disentangled", "distances") or self.distance_scores
         return within + (3 * self.heads * length if kept else 0)
 
     def is_local(self, layer: int) -> bool:
-        """Return whether a block, counted from 0, is local."""
+        """Return whether block `layer`, counted from 0, is local."""
         return bool(self.window) and layer % self.global_every != 0
 
     def problems(self) -> tuple[str, ...]:
-        """Return every setting that no Transformer can be built with."""
+        """Describe every setting, and combination of settings, that cannot be built."""
         return tuple(_problems(self))
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from osbert.models.sizes import Sizes
 
 CONVOLUTIONS = 7
-"""How many widths of convolution there are: 1 to 7 characters."""
+"""Number of convolution widths: 1 to 7 characters."""
 LEAST_FILTERS = 2 ** (CONVOLUTIONS - 1)
 
 
@@ -25,13 +25,13 @@ class BilmArchitecture(Sizes):
     layers: int = 2
     """LSTM layers of each direction."""
     width: int = 1024
-    """Numbers in the state of a word: the first half is read from the left, the second half from the right."""
+    """Size of the hidden state of a word: the first half reads from the left, the second half from the right."""
     cells: int = 4096
-    """Memory cells of an LSTM layer in one direction, which are projected to half of the width."""
+    """Memory cells of an LSTM layer in one direction, projected to half of the width."""
     clip: float = 3.0
     """Largest absolute value of a memory cell and of a projected state; 0 for no limit."""
     spelling: int = 50
-    """Bytes of a word that are read, the marks of its start and its end included; the others are cut off."""
+    """Most bytes of a word, including the marks of its start and end; longer words are truncated."""
     characters: int = 16
     """Width of the embedding of a byte."""
     filters: int = 2048
@@ -43,23 +43,23 @@ class BilmArchitecture(Sizes):
     length: int = 512
     """Most words in a sequence."""
     dropout: float = 0.1
-    """Dropout rate of what each LSTM layer reads, and of what the language model's scores are made from."""
+    """Dropout rate of the input of each LSTM layer and of the language-model head."""
     deviation: float = 0.02
-    """Standard deviation of the normal that the new weights of a task's head are drawn from."""
+    """Standard deviation of the initial weights of a task's head."""
 
     @property
     def any_length(self) -> bool:
-        """Return that the weights are the same for every `length`."""
+        """Return True: the weights do not depend on the length."""
         return True
 
     @property
     def side(self) -> int:
-        """Return the width of a state in one direction."""
+        """The width of a state in one direction."""
         return self.width // 2
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Return how many filters there are of each width, 1 to 7 bytes.
+        """The number of filters of each width, 1 to 7 bytes.
 
         >>> BilmArchitecture().counts
         (32, 32, 64, 128, 256, 512, 1024)
@@ -73,11 +73,11 @@ class BilmArchitecture(Sizes):
         return self.changed(layers=layers, width=width, cells=cells, filters=max(filters, LEAST_FILTERS))
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a layer keeps of a word: gates and cells of both directions, and the states."""
+        """Return about how many numbers a layer saves per word: gates and cells of both directions, and states."""
         return 2 * 8 * self.cells + 3 * self.width
 
     def problems(self) -> tuple[str, ...]:
-        """Return every setting that no model can be built with."""
+        """Describe every setting that cannot be built."""
         return tuple(self._problems())
 
     def _problems(self) -> Iterator[str]:

@@ -26,11 +26,11 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class States:
-    """What a backbone returns.
+    """The output of a backbone.
 
-    `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`); or the mean of all. `pooled` (B, D):
-    tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
+    `hidden` (N, D): the last layer's state of every token. `summary` (B, D): one state per sequence, that of the first
+    token (BERT's C) or the last (`Sizes.summary_is_last`), or the mean of all. `pooled` (B, D):
+    tanh(dense(summary)), or another activation, the input of next-sentence prediction and classification.
     """
 
     hidden: Tensor
@@ -40,11 +40,11 @@ class States:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadVectors:
-    """What the heads of one layer make of the N tokens of a batch.
+    """The vectors of the attention heads of one layer for the N tokens of a batch.
 
-    `queries`, `keys`, `values` (N, H, K): as the heads compare and mix them, turned where positions turn them.
-    `outputs` (H, K, D): what takes a head's mixed values into the layer's output, to which all heads are summed.
-    `is_biased`: whether something is added to the products of queries and keys, as distances may be.
+    `queries`, `keys`, `values` (N, H, K): with rotary positions applied, if any. `outputs` (H, K, D): the projection of
+    each head's output into the layer's output, the sum over heads. `is_biased`: whether the products of queries
+    and keys get a bias, as for distances.
     """
 
     queries: Tensor
@@ -56,14 +56,13 @@ class HeadVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSize:
-    """What a step's arithmetic follows from.
+    """The quantities that determine the FLOPs of a step.
 
-    `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
-    tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the sum
-    of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a local
-    block, where the model has such. `source`: the size of what a decoder writes from, where there is one, and
-    `cross_pairs` the sum over sequences of their tokens times those of their source. `remembered`: the tokens that a
-    sequence sees of its past. `companions`: the sizes of the same step for the learner's companions.
+    `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: their number by objective; `read` R: the
+    tokens whose last states are read, if the model skips the others (`Backbone.readable`); `read_pairs` Q: the sum of
+    lengths times tokens read. `local_pairs`: the sum over tokens of the keys in a local block, if there are any.
+    `source`: the size of the sources of an encoder-decoder, and `cross_pairs`: the sum of lengths times source lengths.
+    `remembered`: tokens of the past that a sequence attends to. `companions`: the sizes for the learner's companions.
     """
 
     tokens: int
@@ -80,7 +79,7 @@ class StepSize:
 
     @classmethod
     def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
-        """Return the size of some batches together, which may be several steps, for a learner."""
+        """Return the total size of `batches`, which may be several steps, for a learner."""
         batches = list(batches)
         sparse = all(head.sparse for head in learner.heads.values())
         read = read_pairs = 0
@@ -94,6 +93,7 @@ class StepSize:
             read_pairs += sum(length * count for length, count in zip(batch.lengths, queries))
             for name, target in batch.targets.items():
                 labels[name] = labels.get(name, 0) + len(target.labels)
+        # A local block sees at most 2 * window + 1 keys, and not more than the sequence has.
         window = learner.backbone.architecture.window
         sources = [batch.source for batch in batches if batch.source is not None]
         seen = [length for source in sources for length in source.lengths]
@@ -116,16 +116,16 @@ class StepSize:
 
 
 class Backbone(nn.Module):
-    """Batch -> States. It knows no loss and no objective; `Sizes.build` makes it.
+    """Batch -> States, independent of objectives and losses; made by `Sizes.build` from its family's settings.
 
-    The one public class of a file in models/families/. It is made from its family's settings alone.
+    It is the one public class of a file in models/families/.
     """
 
     settings: ClassVar[type[Sizes]]
     """The class of the family's settings."""
     architecture: Sizes
     attends: ClassVar[bool] = False
-    """Whether the family has attention, whose weights `weights` gives."""
+    """Whether the family has attention, so that `weights` and `head_vectors` work."""
 
     @property
     def stack(self) -> Sequence[nn.Module]:
@@ -134,12 +134,12 @@ class Backbone(nn.Module):
 
     @property
     def mixers(self) -> Sequence[nn.Module]:
-        """Return the module of each layer that joins what its heads put out (N, H * K); for families that attend."""
+        """Return each layer's output projection of attention, from (N, H * K); for families with attention."""
         raise NotImplementedError
 
     @property
     def above(self) -> Sequence[nn.Module]:
-        """Return its modules above the stack that a fine-tuning always trains, such as the pooler."""
+        """Return the modules above the stack, such as the pooler, which every fine-tuning trains."""
         return []
 
     @property
@@ -148,22 +148,22 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def share_tables(self, owner: Self) -> None:
-        """Use the embedding tables of `owner`, for whose settings `Sizes.narrowed` gave this one's, as its own."""
+        """Share the embedding tables of `owner`, from whose settings `Sizes.narrowed` made those of this backbone."""
         raise NotImplementedError
 
     def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:
-        """Take from a tokenizer how the pieces are spelt, for families that read characters; others need nothing."""
+        """Set the spelling of pieces from a tokenizer, in families that read characters; others do nothing."""
 
     def initialise(self) -> None:
-        """Draw all weights afresh, from torch's global generator."""
+        """Initialise all weights with torch's global generator."""
         raise NotImplementedError
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
+        """Return the last layer's states. With `read` (R,), from `readable`, the states of all other tokens are NaN."""
         raise NotImplementedError
 
     def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
-        """Return what `forward` does of sequences with a past, and the past of those that follow on them."""
+        """Return the states as `forward`, but with attention to the past of the sequences, and their new past."""
         raise NotImplementedError
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
@@ -171,26 +171,26 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def weights(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[list[Tensor]]:
-        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows; for families that attend.
+        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows; for families with attention.
 
-        `states`: those of `layers`, where they were computed already.
+        `states`: the result of `layers`, if already computed.
         """
         raise NotImplementedError
 
     def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
-        """Yield what each layer's heads make of the tokens, for families that attend; `states` as for `weights`."""
+        """Yield each layer's queries, keys, values and output matrices; for families with attention, as `weights`."""
         raise NotImplementedError
 
     def decoder(self, head: Head) -> CachedDecoder | None:
-        """Return what writes texts with this backbone and a head that predicts pieces, None where it cannot."""
+        """Return a decoder of this backbone and a head that predicts pieces; None if they cannot generate text."""
         return None
 
     def read_as_query(self, piece: int) -> None:
-        """Read tokens of the piece [MASK] as unseen in batches that have no others, where that is how it predicts."""
+        """Treat tokens of `piece` ([MASK]) as unseen, in models that predict unseen tokens; others do nothing."""
         return
 
     def readable(self, batch: Batch) -> Tensor | None:
-        """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all."""
+        """Return the tokens (R,) to compute if only labelled tokens and summaries are read; None for all."""
         return None
 
     def summaries(self, batch: Batch) -> Tensor:
@@ -198,14 +198,14 @@ class Backbone(nn.Module):
         return batch.starts
 
     def flops(self, size: StepSize) -> int:
-        """Return the FLOPs of one forward pass over a step of some size; its weights may be on "meta"."""
+        """Return the FLOPs of one forward pass over a step of this size; the weights may be on "meta"."""
         return 2 * size.tokens * sum(matrix_weights(module) for module in self.stack[1:])
 
 
 def find_family(name: str) -> type[Backbone]:
     """Return the Backbone of a family, by the name of its file in models/families/.
 
-    Raises UserError when there is none, and when its settings have another family's name.
+    Raises UserError if there is none, or its settings have another family's name.
     """
     family: type[Backbone] = components.find("models.families", name, base=Backbone)
     if family.settings.family != name:
@@ -218,10 +218,10 @@ def find_family(name: str) -> type[Backbone]:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A summed loss and the count it is a mean over, so that uneven micro-batches add up exactly.
+    """A summed loss and the count of its mean, so that micro-batches of different size add up exactly.
 
-    `total` (): the sum. `count`: how many labels (or the sum of their weights). `hits` (): how many were predicted
-    rightly, or None where right and wrong make no sense. `weight`: the factor of the mean in what a step minimises.
+    `total` (): the sum. `count`: the number of labels (or the sum of their weights). `hits` (): the number of correct
+    predictions, or None if that is not defined. `weight`: the factor of the mean in the loss of a step.
     `ratios`: further figures by name, each as two sums (), the numerator and the denominator.
     """
 
@@ -233,49 +233,49 @@ class Loss:
 
 
 class FrozenStates(Protocol):
-    """Gives states of a backbone that does not learn, which can be kept on disk."""
+    """Computes states of a frozen backbone, which can be cached on disk."""
 
     def __call__(self, batch: Batch) -> States:
         """Return the states of a batch."""
         ...
 
     def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
-        """Compute the states of some sequences, write them to a file in `folder` and return its path."""
+        """Compute the states of `examples`, write them to a file in `folder` and return its path."""
         ...
 
 
 class Head(nn.Module):
     """States -> outputs -> Loss.
 
-    A head of a form reads the states that `Form` names and not the batch, so that it can be exported. Others have a
-    class for it where its parameters are those of one layer, `linear`, apart from those of `beside`.
+    A head with a form reads the states that `Form` names and not the batch, so it can be exported. It has a class in
+    other libraries if its parameters, apart from those of `beside`, are those of one layer `linear`.
     """
 
     form: Form = ""
     """The form of its outputs."""
     values: Values = "classes"
-    """What its outputs are."""
+    """The kind of its outputs."""
     pooling: Pooling | None = None
-    """How a head of the form vectors makes a text's vector of its states; such a run is a sentence model."""
+    """The pooling of a head of the form vectors; a run with one is a sentence model."""
     beside: tuple[str, ...] = ()
-    """How the names of parameters begin that the outputs do not depend on, such as a CRF's, which decoding reads."""
+    """Prefixes of parameters that only decoding uses, not the outputs, such as those of a CRF."""
     sparse: bool = False
-    """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
+    """Whether the loss reads only the states of labelled tokens and summaries, which makes training faster."""
     frozen: FrozenStates | None = None
-    """What gives it states of a frozen encoder, in place of the backbone's; it is then the learner's only head."""
+    """The frozen encoder whose states it reads instead of the backbone's; it is then the learner's only head."""
 
     @property
     def companions(self) -> Mapping[str, Learner]:
-        """Return the models that it trains beside the backbone, by name, which the learner holds for it."""
+        """Return the models that it trains beside the backbone, by name; the learner owns them."""
         return {}
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
-        """Return the batch that the backbone reads in place of `batch`, and the losses of the companions by name."""
+        """Return the batch for the backbone, made from `batch`, and the losses of the companions by name."""
         return batch, {}
 
     @property
     def per_token(self) -> bool:
-        """Return whether the scores are per token (N, K). By default the form says so."""
+        """Return whether the scores are per token (N, K). By default it depends on the form."""
         return self.form in PER_TOKEN
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -291,20 +291,20 @@ class Head(nn.Module):
         raise NotImplementedError
 
     def learnt(self) -> dict[str, list[Any]]:
-        """Return what decoding needs of it beside its outputs, such as a CRF's transitions, as plain numbers."""
+        """Return the values that decoding needs beside the outputs, such as a CRF's transitions, as plain numbers."""
         return {}
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs of one forward pass over so many labels."""
+        """Return the FLOPs of one forward pass for this number of labels."""
         return 2 * labels * matrix_weights(self)
 
 
 class Learner(nn.Module):
-    """A backbone and its heads by objective name: one pass over the tokens, one loss an objective.
+    """A backbone and its heads by objective name: one pass over the tokens, one loss for each objective.
 
     `weights`: the weights of losses that are not 1, by objective name. `companions`: the models that heads train beside
-    the backbone (ELECTRA's generator), by name; tables that they share with it are the backbone's. `memory`: what is
-    kept of the streams that its batches continue, None without; a checkpoint holds it, and a model's folder does not.
+    the backbone (ELECTRA's generator), by name; tables that they share with it are the backbone's. `memory`: the
+    cached states of streams, or None; checkpoints include it, model folders do not.
     """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
@@ -337,9 +337,10 @@ class Learner(nn.Module):
         return self.backbone(batch, read)
 
     def forward(self, batch: Batch) -> dict[str, Loss]:
-        """Return the loss of each objective and companion; one without targets in this batch is left out."""
+        """Return the loss of each objective and companion that has targets in this batch."""
         batch, losses = self.before(batch)
         sparse = all(head.sparse for head in self.heads.values())
+        # Tokens are skipped only if every head allows it.
         states = self.states(batch, self.backbone.readable(batch) if sparse else None)
         losses |= {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
         for name in self.weights.keys() & losses.keys():
@@ -348,5 +349,5 @@ class Learner(nn.Module):
 
 
 def matrix_weights(module: nn.Module) -> int:
-    """Return how many weights of a module are in matrices."""
+    """Return the number of weights of a module in matrices, which is half its FLOPs per token."""
     return sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)

@@ -1,29 +1,29 @@
-"""The forms that a head's outputs can have: what others' classes, ONNX files and decoding go by."""
+"""The forms of a head's outputs, which determine the Hugging Face class, the ONNX outputs and the decoding."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "text", "mlm", "nsp", "order", "replaced"]
-"""What a head's outputs are, for B sequences of N tokens:
+"""The outputs of a head, for B sequences with N tokens:
 
 - sequence: scores (B, K) from the pooled states;
 - tokens: scores (N, K) from the tokens' states;
 - span: scores (N, 2) of being an answer's first and last token, from the tokens' states;
 - choice: one score (B, 1) for each choice of a record, from the pooled states;
 - vectors: vectors (B, D) of texts, without scores;
-- text: scores (N, V) of the piece after each token, by which a text is written piece by piece;
-- mlm, nsp, order: those of pretraining, over pieces, next sentences and the order of sentences;
-- replaced: one score (N, 1) for each token, of not being the one of the text, from the tokens' states;
-- "": none of these. Such a head is kept, but it has no class of others' and no ONNX file.
+- text: scores (N, V) of the piece after each token, for text generation;
+- mlm, nsp, order: those of pretraining, for pieces, next sentences and the order of sentences;
+- replaced: one logit (N, 1) for each token of having been replaced, from the tokens' states;
+- "": none of these. Such a head is stored, but has no Hugging Face class and no ONNX file.
 """
 
 PER_TOKEN: tuple[Form, ...] = ("tokens", "span", "text", "mlm", "replaced")
 """The forms whose outputs are per token (N, K)."""
 
 Values = Literal["classes", "labels", "numbers", "relevance"]
-"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; numbers; or one
-score, a logit, of how relevant a text is to another."""
+"""The kind of the K outputs: logits of classes, exactly one of which is correct; logits of independent labels; numbers;
+or one logit of the relevance of a text to another."""
 
 RankingLoss = Literal["softmax", "bce"]
-"""By what a reranker learns: its query's list of candidates, or each candidate by itself."""
+"""The loss of a reranker: over a query's list of candidates (softmax), or over each candidate (bce)."""

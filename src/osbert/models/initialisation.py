@@ -10,7 +10,7 @@ from torch import Tensor, nn
 def initialise(module: nn.Module, deviation: float) -> None:
     """Initialise all weights of `module`: N(0, deviation) truncated at two deviations, biases 0, norms 1.
 
-    Recurrent layers use torch's own: uniform in plus or minus 1 / sqrt(width).
+    Recurrent layers have torch's initial weights: uniform in [-1 / sqrt(width), 1 / sqrt(width)].
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -25,17 +25,17 @@ def initialise(module: nn.Module, deviation: float) -> None:
 
 @torch.no_grad()
 def initialise_scores(layer: nn.Linear, deviation: float) -> None:
-    """Initialise the output layer of a head: N(0, deviation), and biases 0.
+    """Initialise the output layer of a head: N(0, deviation), biases 0, as in transformers.
 
-    As transformers does. google-research/bert truncates this normal, too, at two deviations, which reduces the standard
-    deviation to 0.88 of it; taggers were seen to learn later with it in the few steps of fine-tuning (docs/results.md).
+    google-research/bert truncates this normal, too, at two deviations, which reduces its standard deviation to 0.88 of
+    the setting; with it taggers learned later in the few steps of fine-tuning (docs/results.md).
     """
     nn.init.normal_(layer.weight, 0, deviation)
     nn.init.zeros_(layer.bias)
 
 
 def _truncated_normal(weight: Tensor, deviation: float) -> None:
-    """Draw from the normal, and redraw the values outside; torch's trunc_normal_ takes several times longer."""
+    """Draw from the normal, and redraw values beyond two deviations; trunc_normal_ takes several times longer."""
     weight.normal_(0, deviation)
     outside = torch.nonzero(weight.view(-1).abs() > 2 * deviation).view(-1)
     while len(outside):

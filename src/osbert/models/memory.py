@@ -1,7 +1,7 @@
-"""Memory: what the layers computed of the text before a batch, kept for each stream of a corpus (Transformer-XL).
+"""Memory: cached layer inputs of the text before a batch, for each stream of a corpus (Transformer-XL).
 
-Dai et al. 2019, section 3.2: a layer's keys and values are also those of the last M tokens before a sequence. Their
-states are kept as they were, and no gradient reaches them.
+Dai et al. 2019, section 3.2: a layer also has keys and values for the last M tokens before a sequence. Their states are
+cached, and receive no gradient.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 TURNS = 2
-"""Records of a stream whose states are kept: the last one, and the one before, so that a step can be taken again."""
+"""Cached records of each stream: the last one and the one before it, so that a step can be repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Past:
     """The remembered tokens of B sequences.
 
     `layers`: the inputs (P, D) of each layer, for P tokens, end to end in the order of the sequences. `lengths` (B,):
-    how many tokens each sequence remembers. `most`: how many a sequence may remember.
+    the number of remembered tokens of each sequence. `most`: the largest number that a sequence may remember.
     """
 
     layers: Sequence[Tensor]
@@ -30,30 +30,30 @@ class Past:
 
 
 class Memory(nn.Module):
-    """The pasts of the streams that a learner is trained on, and those of the streams it is measured on.
+    """The pasts of the streams of training and of evaluation.
 
-    The first are buffers, which a checkpoint holds; the others are emptied whenever evaluation begins. `length` may be
-    changed before an evaluation; in training it is that of the buffers.
+    Those of training are buffers, which a checkpoint holds; those of evaluation are emptied whenever it begins.
+    `length` may be changed before an evaluation; in training it is the length of the buffers.
     """
 
     def __init__(self, *, streams: int, layers: int, length: int, width: int) -> None:
-        """Begin with no past; see `StreamStates`."""
+        """Start with empty pasts; see `StreamStates`."""
         super().__init__()
         self.streams, self.layers, self.length, self.width = streams, layers, length, width
         self.kept = self._empty()
         self._held: StreamStates | None = None
 
     def train(self, mode: bool = True) -> Memory:
-        """Change between training and evaluation, which begins with no past."""
+        """Switch between training and evaluation, which starts with empty pasts."""
         self._held = None
         return super().train(mode)
 
     def of(self, records: Tensor) -> Past:
-        """Return the past of the sequences of some records (B,); a record without the one before it has none."""
+        """Return the past of the sequences of `records` (B,); empty if the stream's previous record is not cached."""
         return self._current().of(records, self.length)
 
     def keep(self, records: Tensor, past: Past) -> None:
-        """Keep what the next records of the streams will remember."""
+        """Cache the past of the next records of the streams."""
         self._current().keep(records, past)
 
     def _empty(self) -> StreamStates:
@@ -63,19 +63,20 @@ class Memory(nn.Module):
         if self.training:
             return self.kept
         if self._held is None:
-            object.__setattr__(self, "_held", self._empty().to(self.kept.states.device))  # no part of the state dict
+            # Bypasses nn.Module.__setattr__: not a submodule, so no part of the state dict.
+            object.__setattr__(self, "_held", self._empty().to(self.kept.states.device))
         assert self._held is not None
         return self._held
 
 
 class StreamStates(nn.Module):
-    """The states of the last tokens of S streams, L layers each.
+    """The states of the last tokens of S streams, for L layers.
 
-    Record r is of stream r mod S and goes on where record r - S ended: a record whose predecessor was not the stream's
-    last or last but one has no past. So shuffled records remember nothing, and a step can be taken again.
+    Record r belongs to stream r mod S and continues record r - S. If record r - S is not one of the last two cached
+    ones of the stream, r has no past. So shuffled records remember nothing, and a step can be repeated.
 
-    `states` (2, S, L, M, D), by the parity of r // S; `counts` (2, S): how many of the M are filled; `records` (2, S):
-    whose they are, -1 for none.
+    `states` (2, S, L, M, D), indexed by the parity of r // S; `counts` (2, S): how many of the M are filled; `records`
+    (2, S): the record that the states belong to, -1 for none.
     """
 
     states: Tensor
@@ -83,40 +84,41 @@ class StreamStates(nn.Module):
     records: Tensor
 
     def __init__(self, *, streams: int, layers: int, length: int, width: int) -> None:
-        """Make room for `length` = M tokens a stream."""
+        """Allocate room for `length` = M tokens a stream."""
         super().__init__()
         self.register_buffer("states", torch.zeros(TURNS, streams, layers, length, width))
         self.register_buffer("counts", torch.zeros(TURNS, streams, dtype=torch.int64))
         self.register_buffer("records", torch.full((TURNS, streams), -1))
 
     def of(self, records: Tensor, most: int) -> Past:
-        """Return the past of the sequences of some records (B,)."""
+        """Return the past of the sequences of `records` (B,)."""
         turn, stream = self._places(records - self.records.shape[1])
         found = self.records[turn, stream] == records - self.records.shape[1]
+        # A slot that holds another record counts as empty.
         counts = self.counts[turn, stream] * found
         states = self.states[turn, stream].transpose(0, 1)  # (L, B, M, D)
         filled = _filled(counts, states.shape[2])
         return Past(layers=[layer[filled] for layer in states], lengths=tuple(counts.tolist()), most=most)
 
     def keep(self, records: Tensor, past: Past) -> None:
-        """Keep the last tokens of the sequences of some records (B,)."""
+        """Cache the last tokens of the sequences of `records` (B,)."""
         turn, stream = self._places(records)
         counts = torch.tensor(past.lengths, device=records.device)
         states = self.states.new_zeros(len(past.layers), len(records), *self.states.shape[3:])
         filled = _filled(counts, states.shape[2])
         for layer, rows in zip(states, past.layers, strict=True):
-            # A step whose states are not finite is skipped: they must not spoil the steps behind it.
+            # A step with non-finite states is skipped by the trainer; its states must not affect the following steps.
             layer[filled] = torch.nan_to_num(rows.to(layer.dtype), nan=0.0, posinf=0.0, neginf=0.0)
         self.states[turn, stream] = states.transpose(0, 1)
         self.counts[turn, stream] = counts
         self.records[turn, stream] = records
 
     def _places(self, records: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the turns and the streams (B,) of some records (B,)."""
+        """Return the slot (0 or 1) and the stream of `records`, each (B,)."""
         streams = self.records.shape[1]
         return records.div(streams, rounding_mode="floor") % TURNS, records % streams
 
 
 def _filled(counts: Tensor, most: int) -> Tensor:
-    """Return (B, `most`), True for as many as `counts` (B,)."""
+    """Return a mask (B, `most`), True in the first `counts` (B,) columns."""
     return torch.arange(most, device=counts.device) < counts[:, None]

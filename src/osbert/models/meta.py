@@ -1,4 +1,4 @@
-"""Building a model on torch's "meta" device: sizes without memory, so without first values."""
+"""Building a model on torch's "meta" device: shapes without memory, and so without initial values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FirstValuesLeftOut(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the function, or return the tensor that it would fill as it is."""
+        """Call the function; for one of torch.nn.init, return its tensor unchanged."""
         named = dict(kwargs or {})
         if getattr(function, "__module__", "") == "torch.nn.init":
             return named["tensor"] if "tensor" in named else args[0]
@@ -29,10 +29,10 @@ class FirstValuesLeftOut(TorchFunctionMode):
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Make tensors that have sizes only.
+    """Create tensors with a shape only inside the block.
 
-    Random numbers for a tensor without memory are no numbers, but asking for them imports torch._dynamo, which takes
-    as long as importing torch: every command that opens a model would pay for it.
+    Initialising a tensor without memory does nothing, but imports torch._dynamo, which takes as long as importing
+    torch. So it is skipped.
     """
     with torch.device("meta"), FirstValuesLeftOut():
         yield

@@ -1,4 +1,4 @@
-"""Padded: any of our models as a module on padded rectangles of tokens, for one's own training loop in torch."""
+"""Padded: any model as a module on padded batches (B, T), for custom training loops in torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from osbert.models.contract import Backbone, Head
 
 @dataclass(frozen=True, kw_only=True)
 class PaddedStates:
-    """What `Padded` returns of B rows of T columns.
+    """The output of `Padded` for B rows of T columns.
 
-    `states` (B, T, D): the last layer's state of every token, 0 where there is padding. `summary` (B, D): the state of
-    the one token that stands for its row, as a rule the first. `pooled` (B, D): the summary behind the pooler.
-    `scores`: what the head gives, (B, K), or (B, T, K) for each token, with 0 where there is padding; None without one.
+    `states` (B, T, D): the last layer's state of every token, 0 for padding. `summary` (B, D): the state that
+    represents each row, usually that of the first token. `pooled` (B, D): the pooler's output. `scores`: the head's
+    output, (B, K) or, for each token, (B, T, K) with 0 for padding; None without a head.
 
     >>> import torch
     >>> from osbert.models import Padded
@@ -35,9 +35,8 @@ class PaddedStates:
 class Padded(nn.Module):
     """A backbone, and a head or none, called as `module(input_ids, attention_mask, token_type_ids)`.
 
-    The tokens are laid end to end without padding, the flat model computes, and the rows are put back: so the numbers
-    are the flat model's own, gradients included, and padding costs nothing. The weights are the model's own too, not
-    copies.
+    Tokens are concatenated without padding, the flat model is applied, and its states are put back into rows. Outputs
+    and gradients are those of the flat model, and padding costs nothing. The weights are shared, not copied.
 
     >>> import torch
     >>> from osbert.models import Padded
@@ -61,7 +60,7 @@ class Padded(nn.Module):
 
         `model`: as `osbert.load` takes it. Raises UserError as that does, and for an exported model.
         """
-        from osbert import load  # what opens a folder stands above this room
+        from osbert import load  # osbert.load is a layer above this package
 
         engine = load(model)
         head = engine.learner.heads[engine.task.name] if engine.task else None
@@ -72,9 +71,9 @@ class Padded(nn.Module):
     ) -> PaddedStates:
         """Return the states of rows of tokens: `input_ids` (B, T), `token_type_ids` (B, T) or 0 everywhere.
 
-        `attention_mask` (B, T): 1 or True for a token, 0 for padding, on either side; every column is a token without
-        it. A token's position is the number of tokens before it in its row. Raises ValueError at other shapes, at a row
-        without a token, and at one that is longer than the model.
+        `attention_mask` (B, T): 1 or True for a token, 0 for padding, on either side; None: every column is a token. A
+        token's position is the number of tokens before it in its row. Raises ValueError for wrong shapes, for a row
+        without tokens, and for a row longer than the model's length.
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -83,7 +82,7 @@ class Padded(nn.Module):
             raise ValueError(f"input_ids, attention_mask and token_type_ids must each be (B, T), not {shapes}")
         mask = mask.bool()
         lengths = self._lengths(mask)
-        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])  # as the attention kernel likes them
+        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])  # longest first, as attention expects
         rows = torch.tensor(order, device=input_ids.device)
         mask = mask[rows]
         batch = self._batch(input_ids[rows], segments[rows], mask, [lengths[row] for row in order])
@@ -107,7 +106,7 @@ class Padded(nn.Module):
         return lengths
 
     def _batch(self, ids: Tensor, segments: Tensor, mask: Tensor, lengths: list[int]) -> Batch:
-        """Return the tokens of rows, the longest first, as a flat batch."""
+        """Return the tokens of rows, sorted longest first, as a flat batch."""
         counts = torch.tensor(lengths, device=ids.device)  # (B,)
         return Batch(
             ids=ids[mask].long(),
@@ -122,9 +121,9 @@ class Padded(nn.Module):
 
 
 def _scores(head: Head, scores: Tensor, mask: Tensor) -> Tensor:
-    """Return a head's scores (N, K) as (B, T, K), and those of whole sequences as they are.
+    """Return a head's scores (N, K) as (B, T, K), and scores of whole sequences unchanged.
 
-    A head without a form may be one of tokens: its number of scores says so, unless every row has one token.
+    A head without a form is treated as per-token if its number of scores is not the number of rows.
     """
     return _spread(scores, mask) if head.per_token or len(scores) != len(mask) else scores
 

@@ -1,4 +1,4 @@
-"""The settings of encoder-decoders: those of the Transformer for both sides, and what the decoder has of its own."""
+"""The settings of encoder-decoders: those of the Transformer for both sides, and a few for the decoder."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class PairArchitecture(Architecture):
     decoder_layers: int = 0
     """Blocks of the decoder; 0 for as many as the encoder has."""
     reading: Literal["encoder", "both"] = "encoder"
-    """What reads a text where none is written: the encoder alone, or the decoder as well, which reads the same text one
-    token behind and has the states that tasks stand on (BART, Lewis et al. 2020, section 3)."""
+    """Which side reads a text if none is generated: the encoder alone, or the decoder as well, which reads the same
+    text shifted by one token and whose states tasks use (BART, Lewis et al. 2020, section 3)."""
 
     @property
     def has_decoder(self) -> bool:
-        """Return that it writes one text from another."""
+        """Return True: the model generates a text from another."""
         return True
 
     @property
     def encoder_side(self) -> Architecture:
-        """Return the settings of the encoder, a Transformer."""
+        """The settings of the encoder, a Transformer."""
         return self._side(**({} if self.reading == "encoder" else {"pooling": "none"}))
 
     @property
     def decoder_side(self) -> Architecture:
-        """Return the settings of the decoder, as those of a Transformer that looks left."""
+        """The settings of the decoder, as those of a causal Transformer."""
         pooling = "none" if self.reading == "encoder" else self.pooling
         layers = self.decoder_layers or self.layers
         return self._side(layers=layers, direction="left_to_right", segments=0, pooling=pooling)
@@ -51,7 +51,7 @@ class PairArchitecture(Architecture):
         return
 
     def problems(self) -> tuple[str, ...]:
-        """Return every setting that no encoder-decoder can be built with."""
+        """Describe every setting that an encoder-decoder cannot be built with."""
         return (*super().problems(), *self._of_pair())
 
     def _of_pair(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One vector a sequence from its tokens' states: the first's, mean, highest, weighted mean; what two say of a pair."""
+"""Pooling: one vector per sequence from its tokens' states, and the features of a pair of vectors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from osbert.data.batch import Batch
 
 Pooling = Literal["cls", "mean", "max", "weighted"]
-"""cls: the summary's state. mean and max: over all tokens, [CLS] and [SEP] included. weighted: a mean in which the
-token at place i (from 1) weighs i, the position-weighted mean of SGPT (Muennighoff 2022, section 3.1.1), made for
-models that look left."""
+"""cls: the summary's state. mean and max: over all tokens, [CLS] and [SEP] included. weighted: a mean in which
+token i (from 1) has weight i, the position-weighted mean of SGPT (Muennighoff 2022, section 3.1.1) for causal
+models."""
 
 
 def pooled(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) -> list[Tensor]:
     """Return a vector (..., D) for each of the B sequences from the states (N, ..., D) of their tokens.
 
-    `summaries` (B,): the token that stands for each sequence (`Backbone.summaries`).
+    `summaries` (B,): the summary token of each sequence (`Backbone.summaries`).
     """
     if pooling == "cls":
         return list(states[summaries].unbind())
@@ -35,11 +35,11 @@ def pooled(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) ->
 
 
 def pair_blocks(u: Any, v: Any) -> list[Any]:
-    """Return what two vectors (..., D) of length 1 say of a pair of texts, in blocks: u, v, |u - v|, uv and the cosine.
+    """Return the features of a pair of unit vectors (..., D), in blocks: u, v, |u - v|, uv and the cosine.
 
-    The first three are Sentence-BERT's (Reimers and Gurevych 2019, section 3), the fourth InferSent's. The cosine, the
-    sum of the fourth, is a block of its own, (..., 1): a layer that learns from few pairs would not find that sum.
-    Arrays may be numpy's or torch's, so that training and decoding compute the same.
+    The first three are Sentence-BERT's (Reimers and Gurevych 2019, section 3), the fourth InferSent's. The cosine
+    (..., 1) is the sum of the fourth; a layer trained on few pairs would not learn this sum. Arrays may be numpy's or
+    torch's, so that training and decoding share the code.
 
     >>> import numpy as np
     >>> [block.tolist() for block in pair_blocks(np.array([1.0, 0.0]), np.array([0.6, 0.8]))]

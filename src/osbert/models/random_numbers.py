@@ -1,4 +1,4 @@
-"""torch's random numbers, of which a process has one sequence a device: one thread at a time seeds it and draws."""
+"""torch's random numbers. A process has one generator per device, so only one thread at a time may seed and use it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import torch
 
 DRAWING = threading.RLock()
-"""Held by whoever seeds torch's own generators and draws from them, so that runs in two threads give what each gives
-alone."""
+"""Lock for seeding and using torch's global generators, so that runs in two threads have the same results as alone."""
 
 
 @contextlib.contextmanager

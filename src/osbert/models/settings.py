@@ -1,4 +1,4 @@
-"""The settings of a family of backbones, by its name. Those of our own families load no torch."""
+"""The settings class of a family, by its name. Those of built-in families do not import torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from osbert.models.sizes import DEFAULT_FAMILY, Sizes
 
 
 def settings_of(family: str | None) -> type[Sizes]:
-    """Return the settings of a family, of the default one for None. Raises UserError when there is none."""
+    """Return the settings class of a family; None: the default family. Raises UserError if there is none."""
     light: dict[str, type[Sizes]] = {one.family: one for one in (Architecture, BilmArchitecture, PairArchitecture)}
     if (name := family or DEFAULT_FAMILY) in light:
         return light[name]

@@ -1,4 +1,4 @@
-"""What the settings of every family of backbones say. No torch is loaded until a backbone is built of them."""
+"""The settings common to all families of backbones. torch is not imported until a backbone is built."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from osbert import components
 
 Direction = Literal["both", "left_to_right"]
 DEFAULT_FAMILY = "transformer"
-"""The family of settings that name none."""
+"""The family of settings without a family name."""
 
 
 class Sizes:
-    """What the settings of every family say; heads, tasks and packers read nothing else of them.
+    """The settings common to all families, the only ones that heads, tasks and packers read.
 
-    A family's settings are a frozen dataclass on this class, with these fields and its own. The family's file in
-    models/families/ has the `Backbone` that is built from them.
+    A family's settings are a frozen dataclass derived from this class, with these fields and its own. The family's file
+    in models/families/ has the `Backbone` that is built from them.
     """
 
     family: ClassVar[str]
     """The name of the family's file."""
     layers: int
-    """Blocks above the embeddings: `Backbone.layers` yields one state more."""
+    """Blocks above the embeddings. `Backbone.layers` yields layers + 1 states."""
     width: int
-    """Numbers in the state of a token, D."""
+    """Size of the hidden state of a token, D."""
     vocabulary: int
     """Pieces in the vocabulary, V; 0 for the tokenizer's."""
     length: int
     """Most tokens in a sequence."""
     segments: int
-    """Kinds of segment: 2 or more where the model reads pairs of texts."""
+    """Kinds of segment: 2 or more if the model reads pairs of texts."""
     dropout: float
     """Dropout rate in training."""
     deviation: float
-    """Standard deviation of the normal that new weights are drawn from."""
+    """Standard deviation of the initial weights."""
     direction: Direction = "both"
-    """What a token sees: the whole sequence, or only itself and what is before it."""
+    """Tokens that a token attends to: the whole sequence, or itself and those before it."""
     activation: str = "gelu"
     """The activation of a head's transform, by its name in models/transformer/block.py."""
     epsilon: float = 1e-12
@@ -44,31 +44,31 @@ class Sizes:
     piece_transform: bool = True
     """Whether heads that predict pieces transform the states and have a bias for each piece."""
     piece_biases: bool = False
-    """Whether they have a bias for each piece without a transform, too."""
+    """Whether they have a bias for each piece even without a transform."""
     window: int = 0
-    """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
+    """Positions that a token sees on either side in a local block; 0 if all blocks are global."""
     head_transform: bool = False
-    """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
+    """Whether heads for tokens and spans transform the states by a dense layer, an activation and a norm."""
     head_biases: bool = True
-    """Whether the transforms of heads add biases."""
+    """Whether the transforms of heads have biases."""
     root_norm: bool = False
-    """Whether the norms of the transforms of heads divide by the root mean square alone."""
+    """Whether the norms in the transforms of heads are RMSNorm."""
     tied: bool = True
-    """Whether heads that predict pieces compare the states with the piece embeddings, or with a table of their own."""
+    """Whether heads that predict pieces share the piece embeddings, or have a table of their own."""
 
     scaled_pieces: bool = False
-    """Whether heads that predict pieces divide the states by the root of the width (T5)."""
+    """Whether heads that predict pieces divide the states by sqrt(width) (T5)."""
     separate_directions: bool = False
     """Whether the first half of a state depends on no later token, and the second half on no earlier one (ELMo)."""
 
     @property
     def has_decoder(self) -> bool:
-        """Return whether it writes one text from another, the source, which a batch then has beside its tokens."""
+        """Return whether the model generates a text from another, the source, which its batches then contain."""
         return False
 
     @property
     def summary_is_last(self) -> bool:
-        """Return whether the last token of a sequence stands for it, where one token does."""
+        """Return whether the summary, if it is one token's state, is that of the last token."""
         return self.direction == "left_to_right"
 
     @property
@@ -78,13 +78,13 @@ class Sizes:
 
     @property
     def language_objective(self) -> str | None:
-        """Return the objective that predicts pieces where they cannot be masked ones, else None."""
+        """The language-model objective of models that cannot predict masked pieces, else None."""
         if self.separate_directions:
             return "both_ways"
         return "left_to_right" if self.causal else None
 
     def is_local(self, layer: int) -> bool:
-        """Return whether a block, counted from 0, is local: its tokens see `window` positions to either side."""
+        """Return whether block `layer`, counted from 0, is local: tokens see `window` positions on either side."""
         return False
 
     @property
@@ -94,7 +94,7 @@ class Sizes:
 
     @property
     def dropouts(self) -> tuple[float, ...]:
-        """Return every dropout rate of the backbone."""
+        """All dropout rates of the backbone."""
         return (self.dropout,)
 
     def changed(self, **fields: Any) -> Self:
@@ -102,32 +102,32 @@ class Sizes:
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
+        """Return these settings with other `layers` and `width`, and dependent settings adjusted.
 
-        What is no setting of the family, but the same in all its models, stays.
+        A size that is not a setting of the family, but a constant, does not change.
         """
         fields = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         return self.changed(**{name: value for name, value in (("layers", layers), ("width", width)) if name in fields})
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a block keeps of a token for the backward pass; `length`: tokens a sequence."""
+        """Return about how many numbers a block saves per token for the backward pass; `length`: tokens a sequence."""
         return 17 * self.width
 
     def problems(self) -> tuple[str, ...]:
-        """Return every setting that no backbone can be built with, each with its value and what it must be."""
+        """Describe every invalid setting, with its value and the requirement."""
         return ()
 
     def narrowed(self, share: float) -> Self | None:
-        """Return the settings of an encoder of this width times `share` that can use this one's tables.
+        """Return the settings of an encoder of `share` times this width that can share this one's tables.
 
-        None where the family has no such encoders (`Backbone.share_tables`).
+        None if the family has no such encoders (`Backbone.share_tables`).
         """
         return None
 
     def build(self) -> Any:
-        """Return a Backbone with fresh weights, drawn from torch's global generator.
+        """Return a Backbone with new weights, from torch's global generator.
 
-        Raises ValueError listing every size that cannot be.
+        Raises ValueError that lists all problems.
         """
         model = self.empty()
         model.to_empty(device="cpu")
@@ -135,9 +135,9 @@ class Sizes:
         return model
 
     def empty(self) -> Any:
-        """Return a Backbone whose weights have no memory yet (torch's "meta" device), for a reader to fill.
+        """Return a Backbone whose weights have no memory yet (torch's "meta" device), to be filled by a reader.
 
-        Raises ValueError listing every size that cannot be.
+        Raises ValueError that lists all problems.
         """
         if problems := self.problems():
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))

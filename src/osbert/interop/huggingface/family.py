@@ -1,8 +1,8 @@
-"""Family: what a published family of encoders calls BERT's config fields, tensors and classes, and what it refuses.
+"""Family: how a published family of encoders differs from BERT in config fields, tensors and classes.
 
-Each is BERT with other values of the Architecture and other names. So tensors get BERT's names as they are read, and
-theirs again as they are written; everything between knows BERT's names alone. A family is one file in families/, which
-holds one `FAMILY`.
+Each family is BERT with other values of the Architecture and other names. Tensors get BERT's names when they are read
+and the family's when they are written; all other code uses BERT's names only. A family is one file in families/ with
+one `FAMILY`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from osbert.models.contract import Sizes
 from osbert.models.forms import Form
 
 Names = tuple[tuple[str, str], ...]
-"""Theirs -> BERT's, as parts of tensors' names, # for a number; written back in the same order."""
+"""Pairs of (their part of a tensor's name, BERT's part), # for a number; applied in this order in both directions."""
 
 Problem = Callable[[str], None]
-"""Takes a sentence on a config field that cannot be honoured."""
+"""Receives a sentence about a config field that is not supported."""
 
 FOLDER = "interop.huggingface.families"
 
@@ -38,12 +38,12 @@ CLASSES: Mapping[Form, str] = {
     "span": "ForQuestionAnswering",
     "mlm": "ForMaskedLM",
 }
-"""The form of a head -> how their class for it ends, in the order in which one of several heads names the class."""
+"""The form of a head -> the suffix of their class. The first form in this order that is present names the class."""
 
 CLASSIFIER: Mapping[Form, Names] = {
     "sequence": (("classifier.out_proj.", "classifier."), ("classifier.dense.", "pooler.dense.")),
 }
-"""A classifier of texts that has the pooler within it, as RoBERTa's."""
+"""A classifier of texts that contains the pooler, as RoBERTa's."""
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -55,13 +55,13 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Their names of activations -> ours; the first of several names for one curve is the one written."""
+"""Their names of activations -> ours. If several names mean one function, the first is written."""
 
 FREE = (
     *("layers", "heads", "width", "feedforward", "vocabulary", "length"),
     *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_outputs"),
 )
-"""The settings of the Architecture that every family leaves open."""
+"""The settings of the Architecture that may have any value in every family."""
 
 
 def _nothing_read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
@@ -88,27 +88,24 @@ class Family:
     `types`: their model types; the first is written. `name`: how their classes begin. `backbone`: the prefix of the
     backbone's tensors, "" for the model type; `bare`: whether they have none. `sizes`: the class of the settings.
 
-    The mathematics: `values`, settings of the Architecture that all its models have; `varies`, those that differ among
-    them, beside `FREE`; `fits`, what else must be true of them. All other settings are the Architecture's defaults.
+    The mathematics: `values`, settings of the Architecture that are the same in all its models; `varies`, settings that
+    differ among them, beside `FREE`; `fits`, further conditions. All other settings have the Architecture's defaults.
 
-    The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that it has not; `only`, fields with the one
-    value that leaves the mathematics as ours is, which is also theirs where the field is absent; `defaults`, values of
-    fields that may be absent or null; `read`, further settings from the config; `written`, further fields for an
-    Architecture.
+    The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that the family does not have; `only`, fields
+    with the one supported value, which an absent field also means; `defaults`, values of fields that may be absent or
+    null; `read`, further settings from the config; `written`, further fields for an Architecture.
 
-    The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
-    tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
-    `axes`, the sizes of the last two axes of a tensor by its name and the head width, where these are one axis of
-    BERT's, one size -1 for what is left;
-    `halves`, whether rotary positions turn number i of a head with number i + K/2, not with its neighbour; `rooted`,
-    parts of BERT's names of what is multiplied by the root of the head width when it is read, where scores are not
-    divided by it; `aliases`, names that are read where no tensor has the usual one, and never written; `tables`,
-    further tensors that hold nothing learned, for an Architecture, by BERT's names; `buffers`, how the names of such
-    tensors end, to pass over.
+    The tensors: `tensors`, names; `heads`, names that apply if there is a head of a form; `fused`, parts of names of
+    tensors that stack several of BERT's; `transposed`, parts of names of matrices stored as the transpose of BERT's;
+    `axes`, the sizes of the last two axes of a tensor, by its name and the head width, if BERT's has one axis for both,
+    with -1 for the remaining size; `halves`, whether rotary positions pair element i of a head with i + K/2, not
+    with its neighbour; `rooted`, parts of BERT's names of tensors to multiply by sqrt(K) when read, because scores are
+    not divided by it; `aliases`, names that are read if the usual one is absent, and never written; `tables`, tensors
+    of an Architecture without learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored.
 
-    The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
-    with heads for masked pieces and for next sentences or their order; `causal`, that of one that predicts from left to
-    right.
+    The classes: `classes`, suffixes by the form of a head; a form is missing if their head differs from ours;
+    `pretraining`, the class with heads for masked pieces and for next sentences or their order; `causal`, the class of
+    left-to-right language models.
     """
 
     types: tuple[str, ...]
@@ -145,22 +142,23 @@ class Family:
         return self.backbone or self.types[0]
 
     def has(self, architecture: Architecture) -> bool:
-        """Return whether its models have this mathematics."""
+        """Return whether an Architecture computes the same as the models of this family."""
         if type(architecture) is not self.sizes:
             return False
+        # Every setting that changes the computation must equal the family's value, or else its default.
         shaping = (one for one in fields(architecture) if one.name not in (*FREE, *self.varies))
         same = all(getattr(architecture, one.name) == self.values.get(one.name, one.default) for one in shaping)
         return same and self.fits(architecture)
 
     def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config.json of the family with BERT's names of the fields that both have."""
+        """Return the fields of a config.json of the family, with BERT's names for those that both have."""
         absent = {name: value for name, value in self.defaults.items() if config.get(name) is None}
         config = {**config, **absent}
         known = {name: config[theirs] for name, theirs in self.fields.items() if theirs in config}
         return {name: value for name, value in config.items() if name not in self.without} | known
 
     def settings(self, config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
-        """Return the settings that a config.json (by their names) gives beyond BERT's; what cannot be: to `problem`."""
+        """Return the settings beyond BERT's from a config.json with their names. Unsupported values go to `problem`."""
         found = dict(self.values) | self.read(config, problem)
         for name, only in self.only.items():
             if config.get(name, only) != only:
@@ -170,7 +168,7 @@ class Family:
         return found
 
     def own_fields(self, known: Mapping[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
-        """Yield the fields of its config.json for BERT's `known`: renamed, and with those that BERT has not."""
+        """Yield the fields of its config.json: BERT's `known` fields renamed, and the fields that BERT lacks."""
         for name, value in known.items():
             if name not in self.without:
                 yield self.fields.get(name, name), value
@@ -178,16 +176,17 @@ class Family:
         yield from self.written(architecture).items()
 
     def canonical(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return a model's tensors by BERT's names, without the prefix of their own; as they are if it has no others.
+        """Return a model's tensors by BERT's names, without prefix; unchanged if the family has no names of its own.
 
-        Where two would have one name (a classifier that has a pooler within, beside a pooler), the classifier's gets
-        it; the other keeps its own.
+        If two tensors would get one name (a pooler inside a classifier, beside the backbone's), the classifier's gets
+        it, and the other keeps its own name.
         """
         if not self.tensors:
             return dict(tensors)
         parts = dict(self._parted(tensors))
         rules = self._read_rules(tensors, config)
         names = {theirs: self._bert_name(theirs, rules) for theirs in parts}
+        # Names that head tensors (those without the backbone's prefix) get.
         heads = {ours for theirs, ours in names.items() if not theirs.startswith(f"{self.prefix}.")}
         found = {
             theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: parts[theirs]
@@ -208,11 +207,12 @@ class Family:
     def published(
         self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, width: int
     ) -> dict[str, Tensor]:
-        """Return their tensors for those that have BERT's names, whose attention heads are `width` wide.
+        """Return the family's tensors from tensors with BERT's names: the inverse of `canonical`.
 
-        That undoes `canonical`. `forms`: those of the heads published with it. `prefix`: whether the backbone's get the
-        family's prefix.
+        `forms`: the forms of the heads that are published. `prefix`: whether tensors of the backbone get the family's
+        prefix. `width`: the head width K.
         """
+        # Part of a name -> its index in the stacked tensor.
         places = {part: place for parts in self.fused.values() for place, part in enumerate(parts)}
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
@@ -220,13 +220,14 @@ class Family:
             part = part / math.sqrt(width) if self._rooted(name) else part
             place = next((place for own, place in places.items() if own in name), 0)
             parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
+        # Several of BERT's tensors have one of their names: stack them in the order of `fused`.
         whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
         return {name: self._folded(name, self._turned_over(name, part), width) for name, part in whole.items()}
 
     def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
-        """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
+        """Return the family's name of a tensor with BERT's name; `forms`: the forms of the published heads.
 
-        `prefix`: whether what belongs to the backbone gets the family's prefix.
+        `prefix`: whether tensors of the backbone get the family's prefix.
         """
         if name.startswith("heads."):
             return name
@@ -235,6 +236,7 @@ class Family:
         heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
         for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):
             if (renamed := _renamed(name, ours, theirs)) != name:
+                # A rule of a head may move the pooler out of the backbone, into the head: it then gets no prefix.
                 of_head = number >= len(fused) + len(self.tensors)
                 inside = inside and (not ours.startswith("pooler.") or (theirs.startswith("pooler.") and not of_head))
                 name = renamed
@@ -249,9 +251,10 @@ class Family:
         return self.name + next((end for form, end in self.classes.items() if form in forms), "Model")
 
     def _parted(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors, each that holds several of BERT's as these."""
+        """Yield the tensors, with stacked tensors split into BERT's."""
         for name, stored in tensors.items():
             if stored.ndim > 1 and not name.startswith("heads.") and self.axes(name, 1):
+                # Two axes (H, K) of theirs are one of BERT's.
                 stored = stored.flatten(-2)
             tensor = self._turned_over(name, stored)
             theirs = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
@@ -263,19 +266,20 @@ class Family:
                 yield name.replace(theirs, part), rows
 
     def _turned_over(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor that has their name, transposed if it is a matrix of the other orientation than BERT's."""
+        """Return the tensor `name` (theirs), transposed if they store the transpose of BERT's matrix."""
         if tensor.ndim != 2 or name.startswith("heads.") or not any(part in name for part in self.transposed):
             return tensor
         return tensor.T.contiguous()
 
     def _folded(self, name: str, tensor: Tensor, width: int) -> Tensor:
-        """Return a tensor that has their name, with the two axes that it has in place of BERT's one."""
+        """Return the tensor `name` (theirs), its last axis split in two if theirs has two axes there."""
         axes = None if name.startswith("heads.") else self.axes(name, width)
         return tensor if axes is None else tensor.unflatten(-1, axes)
 
     def _read_rules(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Names:
-        """Return the names that hold in a file: its head's where the config's class or the tensors tell which it is."""
+        """Return the rules for a file; of heads only those of the form that its class or tensors identify."""
         classes = [str(name) for name in config.get("architectures") or () if isinstance(name, str)]
+        # First the class name in the config, then the tensors: a form whose names all occur.
         told = (form for form, end in CLASSES.items() if any(name.endswith(end) for name in classes))
         there = (form for form, rules in self.heads.items() if all(_any_in(tensors, theirs) for theirs, _ in rules))
         form = next((form for form in (*told, *there) if form in self.heads), None)
@@ -292,7 +296,7 @@ class Family:
         return bare
 
     def _rooted(self, name: str) -> bool:
-        """Return whether a tensor by BERT's name is multiplied by the root of the head width when it is read."""
+        """Return whether the tensor `name` (BERT's) is multiplied by sqrt(K) when it is read."""
         return any(part in name for part in self.rooted)
 
 
@@ -308,11 +312,12 @@ def _renamed(name: str, part: str, other: str) -> str:
     """
     if "#" not in part:
         return name.replace(part, other)
+    # re.escape turns # into \#, which becomes a group of digits; the group is written back.
     return re.sub(re.escape(part).replace(r"\#", r"(\d+)"), other.replace("#", r"\1"), name)
 
 
 def rotary_base(table: object, default: Any, field: str, problem: Problem) -> float:
-    """Return the base of rotary angles by a table of rope_parameters; `default` if it has none, `field` names it."""
+    """Return the base of rotary angles from a table of rope_parameters, else `default`. `field`: for the problems."""
     plain = isinstance(table, dict) and table.get("rope_type", "default") == "default"
     if not plain or not table.keys() <= {"rope_type", "rope_theta"}:  # type: ignore[attr-defined]
         problem(f"rope_parameters ({field}) are {table!r}; only rope_theta with the rope_type default goes.")
@@ -325,19 +330,20 @@ def rotary_base(table: object, default: Any, field: str, problem: Problem) -> fl
 
 
 def _turned(name: str) -> bool:
-    """Return whether a tensor by BERT's name makes what rotary positions turn: queries and keys."""
+    """Return whether the tensor `name` (BERT's) projects queries or keys, which rotary positions rotate."""
     return ".attention.self.query." in name or ".attention.self.key." in name
 
 
 def _paired(rows: Tensor, width: int) -> Tensor:
-    """Return `rows` (H K, ...) with the halves of each head, K = `width`, made pairs; as they are if K does not fit."""
+    """Reorder the rows (H K, ...) of each head from halves (i, i + K/2) to pairs (2i, 2i + 1); K = `width`."""
+    # A width that does not divide the rows: the misfit is reported where shapes are checked.
     if width < 2 or width % 2 or rows.shape[0] % width:
         return rows
     return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
 
 
 def _halved(rows: Tensor, width: int) -> Tensor:
-    """Return `rows` (H K, ...) with the pairs of each head, K = `width`, made halves: what `_paired` undoes."""
+    """Reorder the rows (H K, ...) of each head from pairs to halves: the inverse of `_paired`."""
     return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
@@ -349,17 +355,17 @@ def every_family() -> tuple[Family, ...]:
 
 
 def of_type(model_type: object) -> Family | None:
-    """Return the family of a model type, as a config.json has it; None where it is none."""
+    """Return the family of a config.json's model_type; None if it is unknown."""
     return next((family for family in every_family() if model_type in family.types), None)
 
 
 def of_architecture(architecture: Sizes) -> Family | None:
-    """Return the family whose models have this mathematics; None where none has."""
+    """Return the family whose models compute the same as these settings; None if there is none."""
     if not isinstance(architecture, Architecture):
         return None
     return next((family for family in every_family() if family.has(architecture)), None)
 
 
 def has_berts_names(sizes: Sizes) -> TypeGuard[Architecture]:
-    """Return whether settings and tensors go by BERT's names: a Transformer's, or those of a family here."""
+    """Return whether settings and tensors can be written with BERT's names: a Transformer, or a known family."""
     return type(sizes) is Architecture or of_architecture(sizes) is not None

@@ -1,6 +1,6 @@
-"""Hugging Face's names: which of BERT's tensors and config fields are which of ours.
+"""Hugging Face's names of BERT's tensors, and ours.
 
-Those of other families are made BERT's as they are read, and theirs as they are written: family.py.
+Names of other families are converted to BERT's when they are read, and back when they are written: family.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from osbert.models.heads.text import TextHead
 from osbert.models.pair_architecture import PairArchitecture
 
 PREFIXES = ("bert", "roformer")
-"""The prefixes of the backbone's tensors where these have BERT's names."""
+"""Prefixes of the backbone's tensors in files with BERT's names."""
 
 OWN = "osbert"
-"""Our own model type, for what they have no model for: AutoModel then refuses the folder instead of computing else."""
+"""Our own model type for models that transformers does not have: AutoModel rejects it instead of misreading it."""
 
 _CLASSIFIER = {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"}
 
@@ -46,8 +46,8 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
         "linear.bias": "discriminator_predictions.dense_prediction.bias",
     },
 }
-"""Our parameters of a head -> their tensors, by the form of the head's outputs: BERT's, which has none for order, and
-ELECTRA's for replaced tokens."""
+"""Our parameters of a head -> their tensors, by the form of the head. They are BERT's names, and ELECTRA's for replaced
+tokens; the name for order is ours, since BERT has no such head."""
 
 _TRANSFORM = {
     f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
@@ -58,12 +58,12 @@ _TRANSFORM = {
 
 
 def published_form(form: Form) -> Form:
-    """Return the form as which a head is published: one that writes is a language model's."""
+    """Return the form under which a head is published: text heads as language-model heads."""
     return "mlm" if form == "text" else form
 
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
-    """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
+    """Return our parameters of a head of this form -> their tensors; empty if the form has no published names."""
     form = published_form(form)
     found = HEADS.get(form, {})
     if form == "mlm" and not sizes.piece_transform:
@@ -81,7 +81,7 @@ HEAD_PREFIXES = (
     *("cls.", "classifier.", "qa_outputs.", "heads."),
     *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
 )
-"""How the names of tensors begin that belong to heads."""
+"""Prefixes of the names of tensors of heads."""
 
 BIAS = "cls.predictions.bias"
 DECODER_BIAS = "cls.predictions.decoder.bias"
@@ -89,12 +89,12 @@ DECODER = "cls.predictions.decoder.weight"
 """The masked-LM head's vocabulary product: the piece embeddings again when tied, else a table of the head's own."""
 
 SCORES_BIAS = "final_logits_bias"
-"""What BART adds to the scores of pieces without having learnt it: 0 as a rule."""
+"""BART's bias of the scores of pieces, which is not learned and usually 0."""
 
 PIECES = "embeddings.word_embeddings.weight"
 
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-"""Backbone tensors that hold no learned numbers: counters."""
+"""Tensors of the backbone without learned numbers: position and segment indices."""
 
 _BLOCK = {
     "attention.inward": (
@@ -110,7 +110,7 @@ _BLOCK = {
 }
 
 _SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
-"""Those of attention whose heads share keys and values."""
+"""The names for attention with shared keys and values."""
 
 _CROSS = {
     "cross.query": ("crossattention.self.query",),
@@ -118,24 +118,24 @@ _CROSS = {
     "cross.outward": ("crossattention.output.dense",),
     "cross_norm": ("crossattention.output.LayerNorm",),
 }
-"""Those of a decoder's attention to the source."""
+"""The names for a decoder's cross-attention."""
 
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
-"""Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
+"""The names for gated feed-forward layers: the input of the activation, and the factor of its output."""
 
 _RELATIVE = ("inward.weight", "content", "distance", "segment", "segments")
-"""Those of attention with scores of distances."""
+"""The parameters of attention with scores of distances."""
 
 _ADAPTERS = {
     f"{ours}.{part}": (f"{theirs}.{part}",)
     for ours, theirs in (("attention_adapter", "attention.output.adapter"), ("feedforward_adapter", "output.adapter"))
     for part in ("down", "up")
 }
-"""Our adapters -> the names that their tensors get, after those of the first implementations."""
+"""Our adapters -> the published names, which follow the first implementations."""
 
 
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
-    """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
+    """Return our backbone's tensors -> theirs without prefix. If there are several, ours stacks their rows in order."""
     if not has_berts_names(architecture):
         return own.names(architecture)
     names = _pair_names(architecture) if isinstance(architecture, PairArchitecture) else _bert_names(architecture)
@@ -163,6 +163,7 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
+        # Biases in norms alone (NomicBERT).
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
     elif not architecture.biases:
         names = _unbiased(names)
@@ -170,10 +171,11 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 
 def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
-    """Return the names of an encoder's tensors, which are BERT's, and those of a decoder's, which are much the same."""
+    """Return the names of an encoder-decoder: BERT's for the encoder, and the same under "decoder." for the decoder."""
     names = {f"encoder.{ours}": theirs for ours, theirs in _bert_names(architecture.encoder_side).items()}
     sizes = architecture.decoder_side
     written = _bert_names(sizes)
+    # Both sides share one table of pieces.
     del written["embeddings.pieces.weight"]
     for layer in range(sizes.layers):
         for ours, theirs in _CROSS.items():
@@ -182,7 +184,7 @@ def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
     for ours, theirs in written.items():
         own = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
         names[f"writer.{ours}"] = theirs if ours.startswith("pooler") else own  # one side at the most has a pooler
-    if architecture.gated:  # T5 has another name for the layer where there is a gate
+    if architecture.gated:  # T5 names the first layer differently if there is a gate
         names = {
             ours: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in theirs)
             for ours, theirs in names.items()
@@ -215,7 +217,7 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 
 def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    """Return the names of adapters, of the vector of queries, of recurrent layers, and of the pooler."""
+    """Return the names of adapters, the query vector, recurrent layers and the pooler."""
     names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks) if architecture.adapters else ():
         for ours, theirs in _ADAPTERS.items():
@@ -233,7 +235,7 @@ def _unbiased(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 def plain(name: str) -> str:
-    """Return a tensor's name without the backbone's prefix and with today's words for TensorFlow's gamma and beta."""
+    """Return a tensor's name without the backbone's prefix, with weight and bias for TensorFlow's gamma and beta."""
     for prefix in (*PREFIXES, OWN):
         name = name.removeprefix(f"{prefix}.")
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
@@ -244,24 +246,23 @@ PROBLEMS: Mapping[Values, str] = {
     "labels": "multi_label_classification",
     "numbers": "regression",
 }
-"""What the outputs of a sequence are -> their problem_type."""
+"""The kind of a sequence head's outputs -> problem_type in config.json."""
 
 RERANKERS = ("sentence_transformers", "sbert_ce_default_activation_function")
 """Config fields of the rerankers of sentence-transformers (its class CrossEncoder), of this and of older versions."""
 RELEVANCE: Mapping[str, object] = {RERANKERS[0]: {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
-"""What stands in place of a problem_type where the one output is a logit of relevance: how it becomes a probability."""
+"""Config fields, instead of a problem_type, for a reranker: its output is a logit, made a probability by a sigmoid."""
 
 FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
-"""The forms of heads that read a sequence's pooled state, with what they give."""
+"""The forms of heads that read the pooled state, and what they predict, for messages."""
 
 
 def other_head(head: Head, architecture: Sizes) -> str:
-    """Return why a head is another one in their class for an Architecture; "" where it is the same.
+    """Describe how a head differs from the one of their class for an Architecture; "" if they are equal.
 
-    Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
-    pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
-    for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
-    GPT's choices are read where ours are.
+    In causal models their pooler reads the first token, ours the last. RoFormer has no pooler: its classifiers have a
+    dense layer with the activation of the blocks, and it has no class for next sentences. Their heads are single
+    layers, so a head with more layers has no class. GPT's choices read the same token as ours.
     """
     if not has_berts_names(architecture):
         return ""
@@ -288,13 +289,13 @@ def other_head(head: Head, architecture: Sizes) -> str:
 
 
 def model_type(architecture: Architecture) -> str:
-    """Return the model type under which an Architecture is written: theirs where they have the same mathematics."""
+    """Return the model_type of an Architecture: that of the family that computes the same, else OWN."""
     family = of_architecture(architecture)
     return family.types[0] if family else OWN
 
 
 def ours_alone(architecture: Sizes) -> tuple[str, ...]:
-    """Return what of an Architecture they have no model for, as settings: "biases = False"."""
+    """Return the settings of an Architecture that no model of transformers has, such as "biases = False"."""
     if not has_berts_names(architecture):
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
@@ -305,6 +306,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         *("query_vector", "piece_biases"),
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
+    # Try the smallest explanation first: settings that only families vary are blamed only if the rest does not help.
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:
         known |= {name: getattr(Architecture, name) for name in of_some}
@@ -317,7 +319,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
 
 
 def model_class(forms: Container[str], architecture: Sizes) -> str:
-    """Return the name of their class that holds a backbone with heads of these forms."""
+    """Return the name of the class in transformers for a backbone with heads of these forms."""
     family = of_architecture(architecture)
     if family is None:
         return "OsbertModel"

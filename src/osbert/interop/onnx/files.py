@@ -1,6 +1,6 @@
-"""ONNX files: written from a padded model, in float32 or with products in bytes, and opened in onnxruntime.
+"""ONNX files: written from a padded model, in float32 or with int8 products, and opened in onnxruntime.
 
-What a reader has to know beside the graph stands in the file's metadata, under names that begin with "osbert.".
+Further facts are in the file's metadata, under names that begin with "osbert.".
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"
 FORM = "1"
-"""The form of what osbert writes beside the graph; another one is of another version of osbert."""
+"""The version of the metadata's format; files with another one were written by another version of osbert."""
 READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
-"""Those settings of the Architecture that texts are read, and states taken, by: config.json must have the same."""
+"""The settings of the Architecture that decide how texts are encoded and states are read. config.json must agree."""
 OPSET = 18
 LARGEST = 2**31 - 2**24
-"""Bytes that one file can hold: 2 GB, less what the graph itself may take."""
+"""Most bytes of weights in one file: 2 GB (protobuf's limit), less room for the graph."""
 SMALL = 64
-"""Products with fewer outputs than this stay in float32: a head's, which cost nothing and are what is read."""
+"""Products with fewer outputs than this stay in float32: those of heads, which are cheap and decide the scores."""
 
 
 PREFIX = re.compile(r"^.*?( : |failed:)(?!.*( : |failed:))(/\S+:\d+ .*\) (?=[A-Z]))?", re.DOTALL)
-"""What stands before the reason in onnxruntime's errors: their number and kind, the file, the place in its own code."""
+"""The part of onnxruntime's errors before the reason: code, kind, file, and position in its source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxGraph:
-    """A file in onnxruntime: `session`, its outputs' `names`, and what a head had `learnt` beside its scores.
+    """A file in onnxruntime: `session`, the `names` of its outputs, and the head's `learnt` values for decoding.
 
-    `sizes`: the graph's settings of READ; `tokenizer`: the fingerprint of the one that it reads with. {} and "" where
-    the file does not say it.
+    `sizes`: the settings of READ; `tokenizer`: the fingerprint of its tokenizer. {} and "" if the file has none.
     """
 
     session: Any
@@ -59,7 +58,7 @@ class OnnxGraph:
 
 
 def require_library(name: str) -> Any:
-    """Return a library of the extra. Raises UserError that names the extra when it is not there."""
+    """Import and return a library of the extra "onnx". Raises UserError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -67,7 +66,7 @@ def require_library(name: str) -> Any:
 
 
 def require_writers() -> None:
-    """Raise UserError unless everything that writing and trying a file takes is there."""
+    """Raise UserError unless all libraries for writing and testing a file are installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         require_library(name)
 
@@ -75,12 +74,11 @@ def require_writers() -> None:
 def write_onnx(
     model: PaddedGraph, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]], tokenizer: str = ""
 ) -> None:
-    """Write a model whose batch and length are free, whole or not at all.
+    """Write a model with dynamic batch size and length, atomically.
 
-    `int8`: the weights of products and the piece embeddings take a byte each; what comes in is rounded to bytes as it
-    comes, by one step for a whole batch. `learnt`: what is to be kept beside the graph; `tokenizer`: the
-    fingerprint of the one that goes with it. Raises UserError when a library is missing, or the model is too large for
-    one file.
+    `int8`: weights of products and piece embeddings are stored in a byte each, and inputs of products are quantized
+    dynamically, with one scale for the whole batch. `learnt`: values for decoding, stored as metadata; `tokenizer`: the
+    fingerprint of the tokenizer. Raises UserError if a library is missing, or the model is too large for one file.
     """
     require_writers()
     size = 4 * sum(weight.numel() for weight in model.parameters())
@@ -96,9 +94,8 @@ def write_onnx(
 def open_onnx(path: Path) -> OnnxGraph:
     """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
-    Raises UserError when onnxruntime is missing or cannot open the file, as when it is damaged or of a newer version
-    of ONNX; when it is no such file; and, where the library onnx is there to read them, when a weight is NaN or
-    infinite.
+    Raises UserError if onnxruntime is missing or cannot open the file (damaged, or a newer version of ONNX), if osbert
+    did not write it, and, provided that the library onnx is installed, if a weight is NaN or infinite.
     """
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
@@ -152,7 +149,7 @@ def _weights(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def reason(error: Exception) -> str:
-    """Return what one of onnxruntime's errors says, without a full stop."""
+    """Return the reason in one of onnxruntime's errors, without a full stop."""
     return PREFIX.sub("", str(error).strip()).rstrip(".")
 
 
@@ -175,6 +172,7 @@ def _write(model: PaddedGraph, path: Path, *, int8: bool, said: Mapping[str, str
 def _exported(model: PaddedGraph) -> Any:
     batch = torch.export.Dim("batch")
     length = torch.export.Dim("length", max=model.backbone.architecture.length)
+    # Sizes above 1: the exporter would take a size of 1 for a constant.
     example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in INPUTS)
     program = torch.onnx.export(
         model.eval(),
@@ -191,19 +189,20 @@ def _exported(model: PaddedGraph) -> Any:
 
 
 def _quantize(graph: Any, path: Path) -> None:
-    """Write a graph with its products in bytes, each column of a weight by its own step.
+    """Write a graph with int8 products, with a scale for each column of a weight.
 
-    The pooler and the heads stay as they are. Of the bytes 7 bits are used: processors without VNNI add up two products
-    in 16 bits, which 8 could overflow.
+    The pooler and the heads stay in float32. Weights use 7 of the 8 bits: processors without VNNI add two products in
+    16 bits, which could overflow with 8.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    graph.graph.ClearField("value_info")  # shapes that were worked out before, and that are in the quantizer's way
+    graph.graph.ClearField("value_info")  # inferred shapes, which the quantizer stumbles over
+    # The number of outputs of each weight; nodes whose input is no weight get SMALL and are not spared.
     columns = {weight.name: weight.dims[-1] for weight in graph.graph.initializer if weight.dims}
     spared = [
         node.name for node in graph.graph.node if node.op_type == "MatMul" and columns.get(node.input[1], SMALL) < SMALL
     ]
-    # Of sequences, not of tokens; the quantizer makes a MatMul of this name of each before it looks at any.
+    # Gemm nodes multiply sequences, not tokens. The quantizer first converts each to a MatMul of this name.
     spared += [f"{node.name}_MatMul" for node in graph.graph.node if node.op_type == "Gemm"]
     quantize_dynamic(
         graph,
@@ -218,7 +217,7 @@ def _quantize(graph: Any, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Pass over what the libraries tell of themselves: of operators that are not used, and of other ways to export."""
+    """Suppress warnings and log messages of the export libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,7 +1,7 @@
-"""The model as others run it: padded rectangles of tokens in, scores and states out, by Hugging Face's names.
+"""The model on padded batches (B, T), with Hugging Face's names of inputs and outputs, for export.
 
-The layers are a learner's own, called on (B, T, D) instead of flat tokens, with plain operations that every exporter
-knows. Left aside: dropout, recurrent layers, and heads on features, which ONNX has no common form for.
+It uses the layers of a learner on (B, T, D) instead of flat tokens, and only operations that every exporter supports.
+Dropout, recurrent layers and heads on features are not supported.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-"""Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""
+"""Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding after it."""
 STATES, POOLER, SCORES = "last_hidden_state", "pooler_output", "logits"
 SPAN_SCORES = ("start_logits", "end_logits")
 VECTORS = "sentence_embedding"
-"""Vectors of texts, of which decoding makes the scores of a pair; named as sentence-transformers does."""
+"""Vectors of texts, from which decoding computes the scores of a pair; the name is sentence-transformers'."""
 
 
 ONE_PASS = (
@@ -36,11 +36,11 @@ ONE_PASS = (
 )
 
 SCORED: tuple[Form, ...] = ("sequence", "tokens", "span", "choice", "vectors")
-"""The forms of heads whose outputs have a name here."""
+"""The forms of heads that can be exported."""
 
 
 class _Missing:
-    """A batch of which a head may read nothing: its form says which states it reads."""
+    """A stand-in for a batch: exported heads read states only, and any access raises ValueError."""
 
     def __getattr__(self, name: str) -> Any:
         raise ValueError(f"its head reads {name} of a batch, which padded rectangles do not have")
@@ -50,10 +50,10 @@ _NO_BATCH: Any = _Missing()
 
 
 class PaddedGraph(nn.Module):
-    """A learner's backbone and one head of it, or none: (B, T) inputs -> the outputs `names` says.
+    """A learner's backbone and at most one of its heads: inputs (B, T) -> the outputs in `names`.
 
-    Scores are (B, K), (B, 1) a choice, (B, T, K) a token, or starts and ends (B, T) each; states (B, T, D); the
-    pooler's output (B, D). Rows of padding hold nothing of use.
+    Scores are (B, K), (B, 1) for choices, (B, T, K) for tokens, or starts and ends (B, T) each; states (B, T, D); the
+    pooler's output (B, D). Outputs of padding are meaningless.
     """
 
     rows: Tensor
@@ -61,8 +61,8 @@ class PaddedGraph(nn.Module):
     def __init__(self, learner: Learner, head: str = "", *, pooler: bool, center: float = 0.0, scale: float = 1.0):
         """Share the weights of `learner`, in evaluation mode.
 
-        `pooler`: whether its output is given. A number y of a regression head is given as `center` + `scale` * y, a
-        classifier's scores as well. Raises ValueError when there is no such form of the model.
+        `pooler`: whether its output is included. Scores y of regression heads and classifiers are returned as `center`
+        + `scale` * y. Raises ValueError if the model cannot be exported.
         """
         super().__init__()
         if reasons := list(objections(learner, head)):
@@ -71,7 +71,7 @@ class PaddedGraph(nn.Module):
         self.backbone = learner.backbone
         self.pieces: nn.Module = self.backbone.embeddings.pieces
         if self.backbone.embeddings.distances is not None:
-            # Worked out here: at the edge of a bucket, another runtime might round a logarithm to another row.
+            # Computed here, not in the graph: at a bucket's edge another runtime might round a logarithm differently.
             sizes = self.backbone.architecture
             self.register_buffer("rows", distance_rows(sizes.buckets, sizes.farthest))
         found = learner.heads[head] if head else None
@@ -105,7 +105,7 @@ class PaddedGraph(nn.Module):
         return (scores * self.scale + self.center, *states)
 
     def shrink(self) -> None:
-        """Keep the piece embeddings in bytes from now on, a quarter of their size."""
+        """Replace the piece embeddings by an int8 table, a quarter of the size."""
         self.pieces = ByteTable(self.backbone.embeddings.pieces.weight)
 
     def _states(self, ids: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
@@ -120,6 +120,7 @@ class PaddedGraph(nn.Module):
         turns = self._turns(positions, sizes.rotary_base)
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
+        # Masks are built once for all layers: one for global blocks, one for local ones.
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
         if embeddings.distance_scores is not None:
             added = embeddings.distance_scores.between(positions[None], positions[None])
@@ -136,7 +137,7 @@ class PaddedGraph(nn.Module):
         return rotation(positions, sizes.key_width, base) if sizes.positions == "rotary" else None
 
     def _distances(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the vectors of distances (W, D), and which of them each query and key have, (1, T, T)."""
+        """Return the vectors of distances (W, D), and the index of each query and key into them (1, T, T)."""
         table = self.backbone.embeddings.distances
         if not isinstance(table, DistanceTable):
             return None
@@ -144,16 +145,16 @@ class PaddedGraph(nn.Module):
         return found.vectors, found.rows_of(positions[:, None] - positions)[None]
 
     def _bias(self, mask: Tensor, positions: Tensor, window: int = 0) -> Tensor:
-        """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where not all tokens see the same.
+        """Return the mask to add to attention scores: (B, 1, 1, T), or (B, 1, T, T) if it depends on the query.
 
-        `window`: how many positions a token sees to either side, 0 for all.
+        `window`: positions that a token sees on either side, 0 for all.
         """
         hidden_from = (mask == 0)[:, None, None, :]
         if window:
             hidden_from = hidden_from | ((positions[None, :] - positions[:, None]).abs() > window)
         if self.backbone.architecture.direction == "left_to_right":
             hidden_from = hidden_from | (positions[None, :] > positions[:, None])
-        lowest = torch.finfo(torch.float32).min  # not -inf: a row of nothing but padding must not become NaN
+        lowest = torch.finfo(torch.float32).min  # not -inf: a row of padding only would be NaN
         return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -162,18 +163,19 @@ class PaddedGraph(nn.Module):
             return _mean(hidden, mask)
         if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
+        # Padding is on the right: the last token has the index of the number of tokens less 1.
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
         return hidden.gather(1, last).squeeze(1)
 
 
 class ByteTable(nn.Module):
-    """Vectors (V, D) in a byte a number, each with its own step: off by half of it, 1/254 of the largest, at most."""
+    """An int8 table (V, D) with a scale for each row. The error is at most 1/254 of the largest number of a row."""
 
     codes: Tensor
     steps: Tensor
 
     def __init__(self, table: Tensor) -> None:
-        """Round `table` (V, D)."""
+        """Quantize `table` (V, D)."""
         super().__init__()
         steps = (table.detach().abs().amax(dim=1, keepdim=True) / 127).clamp_min(torch.finfo(torch.float32).tiny)
         self.register_buffer("steps", steps)  # (V, 1)
@@ -185,12 +187,12 @@ class ByteTable(nn.Module):
 
 
 def scored(task: Task | None) -> Task | None:
-    """Return the task whose scores are given, None where there are none: one that gives vectors is an encoder."""
+    """Return the task if its head has scores; None for a task whose outputs are vectors."""
     return None if task is None or task.form == "vectors" else task
 
 
 def objections(learner: Learner, head: str = "") -> Iterator[str]:
-    """Yield why a learner with a head has no padded form, in words; nothing when it has one."""
+    """Yield each reason why a learner with this head cannot be exported."""
     if learner.backbone.architecture.has_decoder:
         yield f"it is an encoder-decoder, and {ONE_PASS}"
     elif not isinstance(learner.backbone, Transformer):
@@ -212,7 +214,7 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
 
 
 def _mean(states: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean (B, D) of the tokens' states (B, T, D)."""
+    """Return the mean (B, D) of the states (B, T, D) of tokens, without padding."""
     counted = mask[:, :, None].to(states.dtype)  # (B, T, 1)
     return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
 
@@ -220,7 +222,7 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
 def _passed(
     block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
 ) -> Tensor:
-    """Return what a block makes of `hidden` (B, T, D)."""
+    """Return the output (B, T, D) of a block for `hidden` (B, T, D)."""
     mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
     hidden = hidden + block.attention_adapter(mixed)
     if block.before:
@@ -240,6 +242,7 @@ def _attended(
     turns: Tensor | None,
     distances: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
+    # Query, key and value in this order, from one stacked layer or two.
     made = [getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()]
     width = hidden.shape[-1] // attention.heads
     query, key, value = (
@@ -258,6 +261,6 @@ def _attended(
 
 
 def _turned(heads: Tensor, turns: Tensor) -> Tensor:
-    """Return `heads` (B, H, T, K) turned as `positions.rotate` does, without complex numbers."""
+    """Rotate `heads` (B, H, T, K) as `positions.rotate` does, without complex numbers, which ONNX lacks."""
     (x, y), (cosine, sine) = heads.unflatten(-1, (-1, 2)).unbind(-1), turns.unbind(-1)
     return torch.stack([x * cosine - y * sine, x * sine + y * cosine], dim=-1).flatten(-2)

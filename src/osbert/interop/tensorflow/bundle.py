@@ -1,8 +1,8 @@
-"""TensorFlow checkpoints without TensorFlow: name.index says where in name.data-* each tensor lies.
+"""TensorFlow checkpoints without TensorFlow: name.index lists the tensors, and name.data-* holds their bytes.
 
-The index is a sorted table. Its first key, the empty one, holds a header; every other key is a tensor's name, and its
-value tells the tensor's type, shape, file, place, size and checksum, as protocol buffers
-(tensorflow/core/protobuf/tensor_bundle.proto). The data are the tensors' plain bytes, little-endian, rows first.
+The index is a sorted table. The value of its first, empty key is a header. Every other key is a tensor's name, and its
+value is a protocol buffer with type, shape, file, offset, size and checksum
+(tensorflow/core/protobuf/tensor_bundle.proto). The data are the tensors' bytes, little-endian, in row-major order.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ TYPES = {
     14: torch.bfloat16,
     19: torch.float16,
 }
-"""TensorFlow's numbers of the types that are plain numbers."""
+"""TensorFlow's codes of numeric types."""
 LARGEST_INDEX = 1 << 23
-"""Most bytes of an index that is read."""
+"""Largest index in bytes; a larger one is rejected."""
 MOST_DIMENSIONS = 8
 HEADER = b"\x08\x01\x1a\x02\x08\x01"
-"""One data file, little-endian; of the format's first version."""
+"""The header for one data file, little-endian, format version 1."""
 
 Fields = dict[int, list[int | bytes]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What an index says of a tensor: `kind`, the number of its type; where it lies; its masked `checksum`."""
+    """A tensor in an index: the code `kind` of its type, shape, file and bytes, and its masked `checksum`."""
 
     kind: int
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """An open checkpoint. `prefix`: its path without .index. `entries`: of its tensors, by name, sorted."""
+    """An open checkpoint. `prefix`: its path without .index. `entries`: its tensors by name, sorted."""
 
     prefix: Path
     shards: int
@@ -71,7 +71,7 @@ class Bundle:
         return _data(self.prefix, shard, self.shards)
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor. Raises UserError when its bytes are not those that were written, or are no plain numbers."""
+        """Return a tensor. Raises UserError if its checksum or size is wrong, or its type is not numeric."""
         entry = self.entries[name]
         path = self.data(entry.shard)
         kind = TYPES.get(entry.kind)
@@ -98,13 +98,13 @@ class Bundle:
 def open_bundle(prefix: Path) -> Bundle:
     """Open the checkpoint `prefix`.index.
 
-    Raises UserError when the index is damaged, and when a data file is missing or shorter than the index says.
+    Raises UserError if the index is damaged, or a data file is missing or too short.
     """
     path = prefix.with_name(prefix.name + INDEX)
     try:
         rows = dict(read_table(read_bytes(path, most=LARGEST_INDEX)))
         header = _fields(rows.pop(b""))
-        # A key that begins with a zero byte is of a slice of a tensor; the tensor's own entry says that it has such.
+        # A key that begins with a zero byte belongs to a slice of a tensor. The entry of such a tensor is marked.
         entries = {name.decode(): _entry(value) for name, value in rows.items() if name[0]}
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing.", code="missing-file") from error
@@ -123,7 +123,7 @@ def open_bundle(prefix: Path) -> Bundle:
 
 
 def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
-    """Write `prefix`.data-00000-of-00001 and `prefix`.index, each whole or not at all, the index last."""
+    """Write `prefix`.data-00000-of-00001 and `prefix`.index, each atomically, the index last."""
     types = {ours: theirs for theirs, ours in TYPES.items()}
     rows: list[Row] = [(b"", HEADER)]
 
@@ -133,9 +133,11 @@ def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
             for name in sorted(tensors, key=str.encode):
                 tensor = tensors[name].detach().cpu().contiguous()
                 content = tensor.view(-1).view(torch.uint8).numpy().astype(np.uint8, copy=False).tobytes()
+                # Fields of BundleEntryProto: 1 dtype, 2 shape, 4 offset, 5 size, 6 crc32c. Zeros are left out.
                 shape = b"".join(_message(2, _field(1, size) if size else b"") for size in tensor.shape)
                 said = _field(1, types[tensor.dtype]) + _message(2, shape)
                 said += (_field(4, start) if start else b"") + (_field(5, len(content)) if content else b"")
+                # 0x35 is the tag of field 6 with wire type 5: the checksum as four bytes.
                 rows.append((name.encode(), said + b"\x35" + masked(content).to_bytes(4, "little")))
                 file.write(content)
                 start += len(content)
@@ -151,7 +153,7 @@ def _data(prefix: Path, shard: int, shards: int) -> Path:
 
 
 def _check(bundle: Bundle) -> None:
-    """Raise UserError that names every data file that is not there or is too short."""
+    """Raise UserError that lists every data file that is missing or too short."""
     problems = Problems(heading=f"{bundle.prefix}{INDEX} tells of data that are not there")
     ends: dict[int, int] = {}
     sizes: dict[int, int] = {}
@@ -167,6 +169,7 @@ def _check(bundle: Bundle) -> None:
                 f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.",
                 code="damaged-file",
             )
+        # Entries that overlap would let a small file stand for huge tensors.
         elif path.stat().st_size < sizes[shard]:
             problems.add(
                 f"{path.name} has {path.stat().st_size:,} bytes, its tensors {sizes[shard]:,} together.",
@@ -192,7 +195,7 @@ def _entry(value: bytes) -> Entry:
 
 
 def _fields(data: bytes) -> Fields:
-    """Return the fields of a protocol buffer by number. Raises ValueError when it is none."""
+    """Return the fields of a protocol buffer by number. Raises ValueError if it is not well-formed."""
     found: Fields = {}
     for number, value in _each(data):
         found.setdefault(number, []).append(value)
@@ -202,6 +205,7 @@ def _fields(data: bytes) -> Fields:
 def _each(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     place = 0
     while place < len(data):
+        # The low three bits are the wire type: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
         tag, place = read_number(data, place)
         kind = tag & 7
         if kind == 0:
@@ -222,6 +226,7 @@ def _each(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _number(fields: Fields, number: int) -> int:
+    # Protobuf: the last value of a repeated scalar counts, and a missing one is 0.
     value = fields.get(number, [0])[-1]
     if not isinstance(value, int):
         raise ValueError(f"field {number} of an entry is no number")

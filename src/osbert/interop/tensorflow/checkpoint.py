@@ -1,7 +1,7 @@
 """Folders of google-research/bert: bert_config.json, vocab.txt and a TensorFlow checkpoint, read and written.
 
-Their layers keep the transposed matrices of ours, as "kernel"; norms have gamma and beta. What their code has no name
-for is kept in the same files where this module finds it again: heads of ours below osbert/, and fields of the config.
+Their layers store the transpose of our matrices, as "kernel"; norms have gamma and beta. Parts without a name in their
+code are stored in the same files, where this module reads them: our heads below osbert/, our settings in the config.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class GoogleFolder:
 
 
 def checkpoint(path: Path) -> Path | None:
-    """Return the prefix of the TensorFlow checkpoint that a path means, None where there is none.
+    """Return the prefix of the TensorFlow checkpoint at a path; None if there is none.
 
-    The path is a folder, or a prefix or an index itself. Raises UserError when a folder has several, and no file
-    "checkpoint" that says which is the newest; and when it has data without an index.
+    The path is a folder, a prefix or an index. Raises UserError if a folder has several checkpoints and no file
+    "checkpoint" that names the newest, and if it has data without an index.
     """
     for prefix in (path, path.with_name(path.name.removesuffix(INDEX))) if path.name else ():  # "." has no name
         if prefix.with_name(prefix.name + INDEX).is_file():
@@ -106,6 +106,7 @@ def read_google(prefix: Path) -> GoogleFolder:
     architecture = configs.architecture(config, where=str(path))
     bundle = open_bundle(prefix)
     known = {theirs(name): name for name in _known(architecture)}
+    # Heads of our own are stored below osbert/, by their own names.
     known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
     read = {ours: _read(bundle, name) for name, ours in known.items() if name in bundle.entries}
     unused = {name: entry.shape for name, entry in bundle.entries.items() if name not in known}
@@ -133,6 +134,7 @@ def write_google(
         fields |= {"hidden_act": "gelu", ACTIVATION: config["hidden_act"]}
     folder.mkdir(parents=True, exist_ok=True)
     named = {theirs(names.plain(name)): tensor for name, tensor in tensors.items()}
+    # TensorFlow multiplies x @ kernel, torch x @ weight.T.
     turned = {name: tensor.T if name.endswith("/kernel") else tensor for name, tensor in named.items()}
     write_bundle(turned, folder / PREFIX)
     write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
@@ -141,7 +143,7 @@ def write_google(
 
 
 def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
-    """Yield what their code has no name for, each as a setting."""
+    """Yield each setting that their code does not support."""
     yield from names.ours_alone(architecture)
     if not isinstance(architecture, Architecture):
         return
@@ -166,7 +168,7 @@ def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
 
 
 def theirs(name: str) -> str:
-    """Return their name of a tensor, given Hugging Face's without prefix."""
+    """Return their name of a tensor from Hugging Face's name without prefix."""
     if name in _HEADS:
         return _HEADS[name]
     if name.startswith("heads."):
@@ -181,7 +183,7 @@ def theirs(name: str) -> str:
 
 
 def of_optimizer(name: str) -> bool:
-    """Return whether a variable is the optimizer's, and no part of the model."""
+    """Return whether a variable belongs to the optimizer."""
     return name.endswith(OPTIMIZER)
 
 
@@ -198,7 +200,7 @@ def _read(bundle: Bundle, name: str) -> Tensor:
 
 
 def _newest(state: Path) -> str:
-    """Return the name of the newest checkpoint, "" where there is no word of it."""
+    """Return the name of the newest checkpoint, from the file "checkpoint"; "" if it names none."""
     lines = state.read_text(encoding="utf-8", errors="replace").splitlines() if state.is_file() else []
     paths = [line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:")]
     return paths[0].replace("\\", "/").rpartition("/")[2] if paths else ""

@@ -1,6 +1,7 @@
-"""crc32c, the checksum in TensorFlow's files, in numpy: many short runs of bytes side by side, their sums then joined.
+"""crc32c, the checksum in TensorFlow's files, in numpy: many runs of bytes in parallel, then their sums combined.
 
-A sum over zero bytes is a linear map of the 32 bits before it, so the sums of neighbouring runs join by one such map.
+Appending zero bytes is a linear map over GF(2) of the 32 bits of a state. The sum of two adjacent runs is the first
+run's sum mapped over the length of the second, XOR the second's sum.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, its bits reversed."""
+"""Castagnoli's polynomial, with reversed bits."""
 RUN = 256
-"""Bytes of a run; a power of two."""
+"""Bytes in a run; a power of two."""
 RUNS = 1 << 14
-"""Most runs side by side."""
+"""Most runs in parallel; a power of two."""
 MASK = 0xA282EAD8
-"""What is added to a sum that stands among the bytes it is of: then sums of sums are as good."""
+"""Constant of the mask: a checksum of data that contain their own checksum would be weak."""
 
 Words = NDArray[np.uint32]
 
@@ -28,6 +29,7 @@ def checksum(data: bytes | bytearray) -> int:
     state = np.array([0xFFFFFFFF], np.uint32)
     place = 0
     while len(content) - place >= RUN:
+        # The largest power of two of runs that fits, since sums are combined in pairs.
         runs = min(1 << ((len(content) - place) // RUN).bit_length() - 1, RUNS)
         end = place + runs * RUN
         state = _over_zeros(state, runs * RUN) ^ _sum(content[place:end], runs)
@@ -39,41 +41,45 @@ def checksum(data: bytes | bytearray) -> int:
 
 
 def masked(data: bytes | bytearray) -> int:
-    """Return the checksum of bytes as it is written into files: rotated, and with a constant added."""
+    """Return the masked checksum of bytes, as files store it: rotated by 15 bits, plus MASK."""
     value = checksum(data)
     return ((value >> 15 | value << 17) + MASK) & 0xFFFFFFFF
 
 
 def _sum(content: NDArray[np.uint8], runs: int) -> Words:
-    """Return the sum (1,) of `runs` runs that stand one behind the other, from a state of 0."""
+    """Return the sum (1,) of `runs` consecutive runs, from a state of 0."""
+    # Column r is run r: each step advances all runs by two bytes.
     pairs = np.ascontiguousarray(content.view("<u2").reshape(runs, RUN // 2).T)  # (steps, runs)
     table, sums = _pairs(), np.zeros(runs, np.uint32)
     for step in pairs:
         sums = table[(sums ^ step) & 0xFFFF] ^ (sums >> 16)
     length = RUN
     while len(sums) > 1:
+        # Combine neighbours; after each round a sum covers twice the length.
         sums = _over_zeros(sums[0::2], length) ^ sums[1::2]
         length *= 2
     return sums
 
 
 def _over_zeros(states: Words, length: int) -> Words:
-    """Return states after `length` more bytes that are 0; a power of two."""
+    """Return the states after `length` zero bytes; `length` is a power of two."""
     return _mapped(states, _images(length.bit_length() - 1))
 
 
 def _mapped(states: Words, images: Words) -> Words:
-    """Return a linear map of states, given its image of each bit (32,)."""
+    """Apply a linear map to states, given the image of each bit (32,)."""
     result = np.zeros_like(states)
     for bit in range(32):
+        # Multiplied by the bit, 0 or 1: a sum over GF(2) of the images of the set bits.
         result ^= (states >> np.uint32(bit) & 1) * images[bit]
     return result
 
 
 @lru_cache(maxsize=40)
 def _images(doublings: int) -> Words:
-    """Return the images of the 32 bits under 2 ** `doublings` zero bytes."""
+    """Return the images (32,) of the single bits under 2 ** `doublings` zero bytes."""
     if doublings:
+        # Squaring: the map of 2n zero bytes is the map of n bytes applied to itself.
         half = _images(doublings - 1)
         return _mapped(half, half)
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
@@ -82,7 +88,7 @@ def _images(doublings: int) -> Words:
 
 @lru_cache(maxsize=1)
 def _bytes() -> Words:
-    """Return what each low byte of a state becomes in the step over one byte (256,)."""
+    """Return the table (256,) of the step over one byte, by the low byte of the state."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ POLYNOMIAL, table >> 1).astype(np.uint32)
@@ -91,7 +97,7 @@ def _bytes() -> Words:
 
 @lru_cache(maxsize=1)
 def _pairs() -> Words:
-    """Return the same for two bytes at once (65536,)."""
+    """Return the table (65536,) of the step over two bytes."""
     states, table = np.arange(1 << 16, dtype=np.uint32), _bytes()
     for _ in range(2):
         states = table[states & 0xFF] ^ (states >> 8)

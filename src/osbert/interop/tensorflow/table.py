@@ -1,8 +1,8 @@
-"""Sorted tables, the form of a TensorFlow index: keys and values in blocks with checksums, after LevelDB's format.
+"""Sorted tables, the format of a TensorFlow index: keys and values in blocks with checksums, as in LevelDB.
 
-A table is blocks, then a block that says where each of them ends and lies, then a footer of 48 bytes. A block's entry
-leaves out the bytes that its key shares with the key before; after the entries come the places where nothing is left
-out. Behind each block stand one byte, how it is compressed, and the masked checksum of both.
+A table consists of data blocks, an index block with the last key and the location of each, and a footer of 48 bytes. An
+entry omits the prefix that its key shares with the previous key. After the entries a block lists its restart points,
+the offsets of entries with complete keys. Each block is followed by a byte for its compression and a masked checksum.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
 TRAILER = 5
 BLOCK = 1 << 18
-"""Bytes after which TensorFlow begins another block."""
+"""Bytes of a block after which TensorFlow starts the next."""
 INTERVAL = 16
-"""Entries from one whole key to the next."""
+"""Entries from one restart point to the next."""
 LONGEST_KEY = 1024
-"""Most bytes of a key that is read; a variable's name has about 80."""
+"""Longest key in bytes; the name of a variable has about 80."""
 MOST_ROWS = 100_000
-"""Most rows that are read; a training checkpoint of BERT LARGE has 1,200."""
+"""Most rows of a table; a training checkpoint of BERT LARGE has 1,200."""
 
 Row = tuple[bytes, bytes]
 
 
 def read_table(content: bytes) -> list[Row]:
-    """Return the keys and values of a table, in its order. Raises ValueError that says what is damaged."""
+    """Return the keys and values of a table, in its order. Raises ValueError if it is damaged."""
     if len(content) < FOOTER:
         raise ValueError(f"its {len(content)} bytes are fewer than a footer has")
     footer = content[-FOOTER:]
     if int.from_bytes(footer[-8:], "little") != MAGIC:
         raise ValueError("it does not end as such a file does")
+    # The footer starts with the handles of an unused meta-index block and of the index block.
     _, place = _read_handle(footer, 0)
     index, _ = _read_handle(footer, place)
     rows: list[Row] = []
     behind = 0
     for _, handle in _rows(_block(content, index)):
         (start, size), _ = _read_handle(handle, 0)
+        # Blocks must not overlap: a small file cannot unfold into a huge table.
         if start < behind:
             raise ValueError(f"the block at byte {start:,} lies before the end of another")
         behind = start + size + TRAILER
@@ -56,7 +58,7 @@ def read_table(content: bytes) -> list[Row]:
 def write_table(rows: Sequence[Row], *, block: int = BLOCK, interval: int = INTERVAL) -> bytes:
     """Return a table of rows whose keys ascend.
 
-    `block`: bytes after which another block begins. `interval`: entries from one whole key to the next.
+    `block`: bytes after which the next block starts. `interval`: entries from one restart point to the next.
     """
     written = bytearray()
     index: list[Row] = []
@@ -72,7 +74,7 @@ def write_table(rows: Sequence[Row], *, block: int = BLOCK, interval: int = INTE
 
 
 def read_number(data: bytes, place: int) -> tuple[int, int]:
-    """Return the number written at a place, seven bits a byte, and the place behind it; ValueError at the end."""
+    """Return the varint at offset `place` and the offset after it. Raises ValueError if it does not end."""
     value = shift = 0
     while place < len(data) and shift < 70:
         byte = data[place]
@@ -84,7 +86,7 @@ def read_number(data: bytes, place: int) -> tuple[int, int]:
 
 
 def write_number(value: int) -> bytes:
-    """Return a number that is not below 0, seven bits a byte, the lowest first."""
+    """Return a non-negative number as a varint: seven bits a byte, lowest first."""
     written = bytearray()
     while value >= 0x80:
         written.append(value & 0x7F | 0x80)
@@ -106,6 +108,7 @@ def _block(content: bytes, handle: tuple[int, int]) -> bytes:
 
 
 def _rows(block: bytes) -> Iterator[Row]:
+    # The block ends with its restart offsets and their number, four bytes each. They are not needed to read on.
     (count,) = struct.unpack_from("<I", block, len(block) - 4) if len(block) >= 4 else (0,)
     end = len(block) - 4 * (count + 1)
     if end < 0:
@@ -141,7 +144,7 @@ def _packed(rows: Sequence[Row], interval: int) -> bytes:
 
 
 def _append(written: bytearray, block: bytes) -> bytes:
-    """Add a block with its trailer; return its handle."""
+    """Append a block and its trailer; return its handle, the offset and the size as varints."""
     handle = write_number(len(written)) + write_number(len(block))
     written += block + b"\0"
     written += masked(block + b"\0").to_bytes(4, "little")
@@ -155,7 +158,7 @@ def _read_handle(data: bytes, place: int) -> tuple[tuple[int, int], int]:
 
 
 def _successor(key: bytes) -> bytes:
-    """Return a short key that is not before `key`, as the last block's key is written in the index."""
+    """Return a short key that is not less than `key`, as LevelDB writes for the last block in the index."""
     for place, byte in enumerate(key):
         if byte != 0xFF:
             return key[:place] + bytes([byte + 1])

@@ -1,8 +1,7 @@
-"""Adapters (Houlsby et al. 2019): two small layers in each block learn a task; the encoder around them stays as it is.
+"""Adapters (Houlsby et al. 2019): two small modules in each block are trained; the encoder around them is frozen.
 
-Each sits behind a sublayer, before its output is added to the input: x + W_up f(W_down x), from the width to a
-bottleneck and back. W_up starts at 0, so that the encoder with new adapters is the encoder without. As in the paper,
-the norms of the blocks learn as well.
+Each follows a sublayer, before the residual sum: x + W_up f(W_down x), from the width to a bottleneck and back. W_up
+starts at 0, so new adapters do not change the encoder. As in the paper, the norms of the blocks are trained as well.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Adapter(nn.Module):
-    """(N, D) -> (N, D): a bottleneck and a way around it."""
+    """(N, D) -> (N, D): a bottleneck with a residual connection."""
 
     def __init__(self, width: int, bottleneck: int) -> None:
-        """Make a bottleneck for states of a width, with torch's own first weights and nothing to say yet."""
+        """Make an adapter for states of `width`, which starts as the identity."""
         super().__init__()
         self.down = Linear(width, bottleneck)
         self.activation = nn.GELU()
@@ -31,22 +30,22 @@ class Adapter(nn.Module):
         self.silence()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the states (N, D) with what the adapter adds."""
+        """Return `hidden` (N, D) plus the bottleneck's output."""
         return hidden + self.up(self.activation(self.down(hidden)))
 
     def silence(self) -> None:
-        """Let the adapter add nothing."""
+        """Make the adapter the identity: set W_up to 0."""
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
 
 
 def adapter(architecture: Architecture) -> nn.Module:
-    """Return a fresh adapter, or what does nothing where the architecture has none."""
+    """Return a new adapter; the identity if the architecture has none."""
     return Adapter(architecture.width, architecture.adapters) if architecture.adapters else nn.Identity()
 
 
 def adapted(backbone: Backbone) -> Iterator[nn.Module]:
-    """Yield what learns in an encoder with adapters: these, and the norms of the blocks and after the last one."""
+    """Yield the trained modules of an encoder with adapters: adapters and norms, but not the norm of embeddings."""
     below = set(backbone.stack[0].modules())
     for module in backbone.modules():
         if isinstance(module, Adapter | nn.LayerNorm | nn.RMSNorm) and module not in below:

@@ -1,7 +1,7 @@
-"""Feature-based use: a frozen encoder's layers, kept on disk, and a bidirectional LSTM on them (section 5.3).
+"""Feature-based use: a frozen encoder's layers, cached on disk, and a bidirectional LSTM on them (section 5.3).
 
-Which layers, layer_choice.py says; "mix" is ELMo's scalar mix (Peters et al. 2018, section 3.2): gamma * sum of
-softmax(s)_j h_j. The encoder never learns, so what it says of a sequence is worked out once.
+layer_choice.py lists the choices of layers; "mix" is ELMo's scalar mix (Peters et al. 2018, section 3.2): gamma *
+sum_j softmax(s)_j h_j. The encoder is frozen, so the states of a sequence are computed once.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ WIDTH = 768
 TOKENS = 4096
 """Most tokens that are encoded at a time."""
 VECTORS = "features-*.f16"
-"""The names of the files that vectors are kept in."""
+"""Pattern of the names of cache files."""
 
 
 class FrozenEncoder:
-    """States of some layers of an encoder that does not learn, side by side: `hidden` is (N, layers * D).
+    """Concatenated states of some layers of a frozen encoder: `hidden` is (N, layers * D).
 
-    They have half precision, on disk or not, so that training and prediction see the same numbers.
+    They are rounded to float16 even if not cached, so that training and prediction see the same numbers.
     """
 
     def __init__(self, backbone: Backbone, layers: range) -> None:
-        """Read `layers` of `backbone`, whose weights are kept from learning."""
+        """Read `layers` of `backbone`, which is frozen."""
         self.backbone = backbone.requires_grad_(False)
         self.layers = layers
         self.kept: dict[bytes, int] = {}
         self.vectors: NDArray[np.float16] | None = None
 
     def __call__(self, batch: Batch) -> States:
-        """Return the states of a batch: from disk where all its sequences are there, else from the encoder."""
+        """Return the states of a batch: from disk if all its sequences are cached, else from the encoder."""
         places = [self.kept.get(key) for key in _keys(batch)]
         if self.vectors is None or any(place is None for place in places):
             found = self._encoded(batch)
@@ -57,16 +57,15 @@ class FrozenEncoder:
         return States(hidden=hidden, summary=hidden[batch.starts], pooled=hidden[batch.starts])
 
     def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
-        """Work out the vectors of some sequences and write them to a file in `folder`, unless it is there already.
+        """Compute the vectors of `examples` and write them to a file in `folder`, unless it exists and is undamaged.
 
-        Damaged vectors are worked out anew. From then on they are read by a memory map. Raises OSError when the disk is
-        full.
+        Afterwards they are read through a memory map. Raises OSError if the disk is full.
         """
         ordered = list({_key(example.ids, example.segments): example for example in examples}.items())
         path = folder / VECTORS.replace("*", self._fingerprint([key for key, _ in ordered]))
         if not _is_whole(path):
             folder.mkdir(parents=True, exist_ok=True)
-            # By ordinary writes: to write into a map of a file for which the disk has no room ends the process.
+            # By ordinary writes: writing into a memory map on a full disk would kill the process (SIGBUS).
             replace_file(path, lambda aside: self._write(aside, [example for _, example in ordered]))
         lengths = np.array([len(example) for _, example in ordered], np.int64)
         width = len(self.layers) * self.backbone.architecture.width
@@ -91,7 +90,7 @@ class FrozenEncoder:
             file.write(digest.digest())
 
     def _encoded(self, batch: Batch) -> Tensor:
-        """Return the layers (N, layers * D) as the encoder gives them, in float16."""
+        """Return the states of the layers (N, layers * D) in float16, computed in float32 without dropout."""
         training = self.backbone.training
         self.backbone.eval()
         with torch.no_grad(), torch.autocast(batch.ids.device.type, enabled=False):
@@ -100,12 +99,12 @@ class FrozenEncoder:
         return torch.cat(states, dim=1).half()
 
     def _fingerprint(self, keys: Sequence[bytes]) -> str:
-        """Return a name for the vectors: of the sequences, the layers and the encoder's weights but its pooler's."""
+        """Return a hash of the sequences, the layers and the encoder's weights, without its pooler."""
         digest = hashlib.blake2b(repr(self.layers).encode(), digest_size=8)
         for key in keys:
             digest.update(key)
         for name, weight in self.backbone.state_dict().items():
-            if not name.startswith("pooler."):  # it is not read, and a new one is another with each seed
+            if not name.startswith("pooler."):  # it is not read, and a new pooler depends on the seed
                 digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -114,7 +113,7 @@ class FeatureLSTM(nn.Module):
     """Layers of a frozen encoder (N, layers * D) -> (N, 768): combined, then a two-layer bidirectional LSTM."""
 
     def __init__(self, sizes: Sizes, features: Features) -> None:
-        """Stand on an encoder of these sizes; all starts afresh, sums at equal weights."""
+        """Make the layers for an encoder of these sizes; sums start with equal weights."""
         super().__init__()
         self.count = len(chosen_layers(features, sizes.layers))
         self.concatenated = features == "concat-last-four"
@@ -125,7 +124,7 @@ class FeatureLSTM(nn.Module):
         self.recurrent = Recurrent(WIDTH, 2, inputs=inputs, dropout=sizes.dropout)
 
     def forward(self, layers: Tensor, batch: Batch) -> Tensor:
-        """Return what the LSTM makes of the layers of a batch's tokens."""
+        """Return the LSTM's states (N, 768) for the layers of a batch's tokens."""
         return self.recurrent(self.combined(layers), batch)
 
     def combined(self, layers: Tensor) -> Tensor:
@@ -137,7 +136,7 @@ class FeatureLSTM(nn.Module):
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether there is a file of vectors whose last 64 bytes are the hash of the others."""
+    """Return whether a cache file exists and its last 64 bytes are the hash of the rest."""
     if not path.is_file():
         return False
     digest = hashlib.blake2b()
@@ -150,7 +149,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """Yield examples some at a time, as many as may be in memory with all their vectors."""
+    """Yield the examples in parts whose vectors fit in memory together."""
     for first in range(0, len(examples), 256):
         yield examples[first : first + 256]
 

@@ -1,4 +1,4 @@
-"""A smaller encoder of some layers of a larger one, where a distillation begins (Sanh et al. 2019, section 3)."""
+"""Initialises a smaller encoder from some layers of a larger one, for distillation (Sanh et al. 2019, section 3)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from osbert.models.families.transformer import Transformer
 
 
 def even_layers(layers: int, count: int, *, period: int = 1) -> tuple[int, ...]:
-    """Return `count` of the layers 0 to `layers` - 1, evenly spaced: the first is among them, of two or more the last.
+    """Return `count` of the layers 0 to `layers` - 1, evenly spaced, with the first and (for two or more) the last.
 
-    With a `period` each is moved by a multiple of it: where every third layer is global, a global one takes the place
-    of a global one. The last layer may then be left out.
+    With a `period`, layer i of the result is congruent to i: if every third layer is global, global layers come from
+    global ones. The last layer may then be left out.
 
     >>> even_layers(12, 6), even_layers(6, 3), even_layers(6, 1), even_layers(10, 5, period=3)
     ((0, 2, 4, 7, 9, 11), (0, 2, 5), (0,), (0, 1, 5, 6, 7))
@@ -23,15 +23,15 @@ def even_layers(layers: int, count: int, *, period: int = 1) -> tuple[int, ...]:
 
 
 def chosen_layers(backbone: Backbone, count: int) -> tuple[int, ...]:
-    """Return the layers that `fewer_layers` takes: a local one stays local, and a global one global."""
+    """Return the layers that `fewer_layers` copies: local layers stay local, and global ones global."""
     period = backbone.architecture.global_every if isinstance(backbone, Transformer) else 1
     return even_layers(backbone.architecture.layers, count, period=period)
 
 
 def fewer_layers(backbone: Backbone, count: int) -> Backbone:
-    """Return an encoder of `count` layers of another, evenly chosen; all else is the same, the weights are copies.
+    """Return an encoder with `count` evenly chosen layers of `backbone`, otherwise equal, with copied weights.
 
-    Raises ValueError if it has not more layers than that, and if its family has no layers that could be chosen.
+    Raises ValueError if `count` is not below its number of layers, or its family does not support this.
     """
     sizes = backbone.architecture
     if not isinstance(backbone, Transformer):

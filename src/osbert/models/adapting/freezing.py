@@ -1,4 +1,4 @@
-"""What of an encoder learns: all of it, its upper layers, or only what was put into it (adapters, low-rank changes)."""
+"""Freezing: all of an encoder is trained, its upper layers, or only added modules (adapters, LoRA)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from osbert.models.contract import Backbone
 
 
 def freeze_lowest(backbone: Backbone, layers: int) -> None:
-    """Keep the embeddings and the lowest `layers` blocks as they are; nothing where `layers` is 0.
+    """Freeze the embeddings and the lowest `layers` blocks; do nothing if `layers` is 0.
 
-    Raises ValueError when there are not as many, and when layers above share a block with one of them.
+    Raises ValueError if there are fewer blocks, or if a layer above shares a block with one of them.
     """
     embeddings, *blocks = backbone.stack
     if layers > len(blocks):
@@ -28,13 +28,13 @@ def freeze_lowest(backbone: Backbone, layers: int) -> None:
 
 
 def learn_only(backbone: Backbone, modules: Iterable[nn.Module]) -> None:
-    """Keep the encoder as it is but for some modules inside it, the pooler, and recurrent layers on top."""
+    """Freeze the encoder except `modules`, the pooler, and recurrent layers on top."""
     freeze([backbone])
     for module in (*modules, *backbone.above):
         module.requires_grad_(True)
 
 
 def freeze(modules: Iterable[nn.Module]) -> None:
-    """Keep the weights of modules as they are: they get no gradient, and the optimiser has no moments of them."""
+    """Freeze the weights of modules: they get no gradient, and the optimiser keeps no moments for them."""
     for module in modules:
         module.requires_grad_(False)

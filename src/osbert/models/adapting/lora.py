@@ -1,7 +1,7 @@
-"""LoRA (Hu et al. 2021): the query and value matrices learn a change of low rank; the encoder itself stays as it is.
+"""LoRA (Hu et al. 2021): a low-rank change of query and value matrices is trained; the encoder itself is frozen.
 
-W becomes W + 2 U V with U (D, r) and V (r, D). U starts at 0, so that the first step is the encoder's own. When
-training has ended the change is added to W, and there is nothing left to compute.
+W becomes W + 2 U V with U (D, r) and V (r, D). U starts at 0, so training starts from the unchanged encoder. Afterwards
+the change is added to W, so inference costs nothing more.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from osbert.models.fast.linear import linear as product
 from osbert.models.transformer.attention import Attention
 
 SCALE = 2.0
-"""What the change is multiplied by: LoRA's alpha / r."""
+"""Factor of the change: LoRA's alpha / r."""
 CHANGED = ("query", "value")
-"""The matrices that learn (Hu et al., section 4.2)."""
+"""The matrices with a trained change (Hu et al., section 4.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """A change of low rank: `up` (rows, r) times `down` (r, D)."""
+    """A low-rank change: `up` (rows, r) times `down` (r, D)."""
 
     up: Tensor
     down: Tensor
 
     def added(self, weight: Tensor) -> Tensor:
-        """Return the weight (rows, D) with the change."""
+        """Return `weight` (rows, D) plus the change."""
         return weight + self.up @ self.down
 
 
 class LowRank(nn.Module):
-    """Stands in for a linear layer of `Attention`, as one from D to 3 D whose queries and values have a change."""
+    """Replaces a linear layer of `Attention`, such as D to 3 D, and adds changes to its queries and values."""
 
     def __init__(self, linear: Linear, rank: int, matrices: Sequence[str]) -> None:
-        """Change `linear`, which itself does not learn from now on; `matrices` lie on each other in it."""
+        """Wrap `linear` and freeze it; `matrices`: the names of the matrices stacked in its weight."""
         super().__init__()
         width, rows = linear.in_features, linear.out_features // len(matrices)
         self.linear = linear.requires_grad_(False)
@@ -50,7 +50,7 @@ class LowRank(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """Return the changed matrices (3 D, D), for who wants a part of the product."""
+        """The changed matrices (3 D, D), for products with a part of them."""
         parts = list(self.linear.weight.chunk(len(self.places)))
         for name, factors in self.factors().items():
             parts[self.places[name]] = factors.added(parts[self.places[name]])
@@ -58,25 +58,26 @@ class LowRank(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """Return the biases (3 D,), which have no change."""
+        """The biases (3 D,), which are not changed."""
         return self.linear.bias
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return queries, keys and values side by side, (N, 3 D), for `hidden` (N, D)."""
         parts = list(self.linear(hidden).chunk(len(self.places), dim=-1))
         for name, factors in self.factors().items():
+            # Two thin products, (N, D) to (N, r) to (N, rows), instead of forming the matrix of the change.
             low = product(hidden, factors.down)  # (N, r)
             place = self.places[name]
             parts[place] = parts[place] + product(low, factors.up)
         return torch.cat(parts, dim=-1)
 
     def factors(self) -> dict[str, Factors]:
-        """Return the change of each matrix that has one."""
+        """Return the change of each changed matrix, with SCALE multiplied in."""
         return {name: Factors(up=SCALE * self.ups[name], down=self.downs[name]) for name in self.ups}
 
 
 def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
-    """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
+    """Add changes of rank `rank` to every attention, with torch's global generator; return the trained modules."""
     added: list[nn.Module] = []
     for _, attention in _attentions(backbone):
         for name, matrices in attention.matrices.items():
@@ -90,9 +91,9 @@ def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
 
 @torch.no_grad()
 def merge(backbone: Backbone) -> dict[str, dict[str, Factors]]:
-    """Add the changes to the matrices and take them out of the backbone.
+    """Add the changes to the matrices and restore the plain layers.
 
-    Returns what they were: by the name of the attention's module, and by that of the matrix.
+    Returns the changes, by the name of the attention's module and the name of the matrix.
     """
     taken = {}
     for module, attention in _attentions(backbone):
@@ -109,6 +110,6 @@ def merge(backbone: Backbone) -> dict[str, dict[str, Factors]]:
 
 
 def _attentions(backbone: Backbone) -> Iterator[tuple[str, Attention]]:
-    """Yield every attention by the name of its module: of a decoder too. One that layers share comes once."""
-    # All at once: modules are put in and taken out on the way.
+    """Yield the name and module of every attention, also of a decoder; shared ones once."""
+    # A list, not a generator: the caller replaces modules during the iteration.
     yield from [(name, module) for name, module in backbone.named_modules() if isinstance(module, Attention)]

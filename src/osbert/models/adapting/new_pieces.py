@@ -1,4 +1,4 @@
-"""Gives a trained model more pieces: a new row is the mean of the old pieces that spelt the word, or is drawn."""
+"""Adds pieces to a trained model: a new row is the mean of the pieces that spelt the word before, or random."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 
 @torch.no_grad()
 def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
-    """Add a row for each of `spellings`, the ids of the old pieces that spelt the new one, behind the old rows.
+    """Append a row for each of `spellings`, the ids of the old pieces that spell the new one.
 
-    Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
-    optimiser after this: the weights are new tensors.
+    This changes the embeddings (and tied output embeddings), and the biases and tables of masked-language heads. Create
+    the optimiser afterwards: the weights are new tensors.
     """
     if spellings:
         _change_rows(learner, lambda rows: _with_means(rows, spellings))
@@ -25,9 +25,9 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
 
 @torch.no_grad()
 def draw_pieces(learner: Learner, first: int, count: int) -> None:
-    """Make the rows [first, first + count) of all that `add_pieces` changes anew: GPT's pieces for a task.
+    """Reinitialise the rows [first, first + count) of the tensors that `add_pieces` changes: GPT's pieces for a task.
 
-    Tables are drawn from N(0, deviation) with torch's generator, biases are 0. Rows that are not there yet are added.
+    Tables are drawn from N(0, deviation) with torch's generator, biases are 0. Missing rows are appended.
     """
     deviation = learner.backbone.architecture.deviation
 
@@ -71,6 +71,6 @@ def _set_pieces(backbone: Backbone, rows: Tensor) -> None:
 
 
 def _with_means(rows: Tensor, spellings: Sequence[Sequence[int]]) -> Tensor:
-    """Return `rows` (V, ...) with the mean of rows[spelling] for each spelling behind them."""
+    """Return `rows` (V, ...) followed by the mean of rows[spelling] for each spelling."""
     means = [rows[list(spelling)].mean(dim=0, keepdim=True) for spelling in spellings]
     return torch.cat([rows, *means])

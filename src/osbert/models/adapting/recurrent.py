@@ -11,18 +11,18 @@ from osbert.models.fast.dropout import Dropout
 
 
 class Recurrent(nn.Module):
-    """(N, D) -> (N, D): LSTM layers of half the width in each direction, so that the width stays."""
+    """(N, D) -> (N, D): LSTM layers with half the width in each direction."""
 
     def __init__(self, width: int, layers: int, *, inputs: int = 0, dropout: float) -> None:
-        """Make so many layers of a width D, with torch's own first weights; `inputs`: of another width, if not 0."""
+        """Make `layers` layers of width D with torch's initial weights; `inputs`: the input width if not D, else 0."""
         super().__init__()
         self.lstm = nn.LSTM(inputs or width, width // 2, num_layers=layers, bidirectional=True)
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return the states (N, D) of both directions side by side, read within each sequence of the batch.
+        """Return the concatenated states (N, D) of both directions, within each sequence of the batch.
 
-        In float32 at any precision: rounding would add up from token to token.
+        Always in float32: rounding errors would accumulate over the tokens.
         """
         with torch.autocast(hidden.device.type, enabled=False):
             packed = pack_sequence(hidden.float().split(list(batch.lengths)), enforce_sorted=False)

@@ -18,10 +18,10 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class Bilm(Backbone):
-    """Batch -> States (Peters et al. 2018, section 3). A state is what both directions say of a word, side by side.
+    """Batch -> States (Peters et al. 2018, section 3). A state concatenates the states of both directions.
 
-    The lowest layer has the word's own vector twice. Each sequence starts from states of 0, so that a text's states do
-    not depend on the texts before it, as bilm-tf's do.
+    The lowest layer has the word's own vector twice. Each sequence starts from states of 0, so its states do not depend
+    on earlier texts, unlike those of bilm-tf.
     """
 
     settings = BilmArchitecture
@@ -41,26 +41,26 @@ class Bilm(Backbone):
 
     @property
     def embedding(self) -> None:
-        """Return None: vectors of words follow from their characters."""
+        """Return None: there is no table, since vectors of words are computed from their characters."""
         return None
 
     def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:
-        """Take the spelling of each piece from a tokenizer."""
+        """Set the spelling of each piece (V, longest), and the size V of the vocabulary, from a tokenizer."""
         spelling = spellings(tokenizer, self.architecture.spelling)
         self.words.spelling = spelling.to(self.words.spelling.device)
         self.architecture = self.architecture.changed(vocabulary=len(spelling))
 
     def initialise(self) -> None:
-        """Draw all weights afresh."""
+        """Initialise all weights."""
         self.words.initialise()
         for part in self.modules():
             if isinstance(part, ProjectedLSTM):
                 part.initialise()
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the last layer's states; the summary has read the whole text from both sides.
+        """Return the last layer's states. Both halves of a summary have read the whole sequence.
 
-        It is the first half of the last token's state and the second half of the first token's.
+        They are the first half of the last token's state and the second half of the first token's.
         """
         *_, hidden = self.layers(batch)
         lasts = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
@@ -79,10 +79,12 @@ class Bilm(Backbone):
             yield hidden
 
     def flops(self, size: StepSize) -> int:
-        """Return the FLOPs of one forward pass, as if no word stood twice among its tokens."""
+        """Return the FLOPs of one forward pass, as if no word occurred twice among its tokens."""
         sizes = self.architecture
+        # Each distinct word is encoded once.
         words = min(size.tokens, sizes.vocabulary)
         filters = sum(width * count for width, count in enumerate(sizes.counts, start=1))
+        # A filter of width w has w * characters weights, applied at every character of the spelling.
         characters = sizes.spelling * sizes.characters * filters
         within = characters + matrix_weights(self.words.highways) + matrix_weights(self.words.projection)
         return super().flops(size) + 2 * words * within

@@ -1,4 +1,4 @@
-"""The encoder-decoder: a Transformer reads a text, another writes one from it. The family of T5 and BART."""
+"""The encoder-decoder: a Transformer reads a text, another generates one from it. The family of T5 and BART."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from osbert.models.transformer.layout import Layout
 
 
 class _Decoder(Transformer):
-    """The blocks that write, over the table of pieces of those that read."""
+    """The decoder side, which shares the piece embeddings of the encoder."""
 
     block = DecoderBlock
 
@@ -50,8 +50,8 @@ class _Decoder(Transformer):
 class Pair(Backbone):
     """An encoder and a decoder that share the table of pieces (Raffel et al. 2020, section 2.1).
 
-    With a source in the batch, its states are the decoder's. A batch without one is read as the setting `reading` says:
-    by the encoder alone, or by both sides. `stack` and all that goes with it is the encoder's.
+    If the batch has a source, the states are those of the decoder. If not, the setting `reading` decides: the encoder
+    reads the text alone, or both sides do. `stack`, `mixers`, `layers` and `weights` are those of the encoder.
     """
 
     settings = PairArchitecture
@@ -73,12 +73,12 @@ class Pair(Backbone):
 
     @property
     def mixers(self) -> Sequence[nn.Module]:
-        """Return the module of each layer of the encoder that joins what its heads put out (N, H * K)."""
+        """Return the output projection of attention of each encoder layer, from (N, H * K)."""
         return self.encoder.mixers
 
     @property
     def above(self) -> Sequence[nn.Module]:
-        """Return what each side has above its blocks. Those of the decoder are adapted as the encoder's are."""
+        """Return the modules above the blocks of both sides, which every fine-tuning trains."""
         return [*self.encoder.above, self.writer.norm, *self.writer.above]
 
     @property
@@ -92,13 +92,13 @@ class Pair(Backbone):
         self.writer.initialise()
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the decoder's states, its last tokens' as summaries; without a source those of what reads a text."""
+        """Return the decoder's states, with those of last tokens as summaries; without a source see `Pair`."""
         source, pieces = batch.source, None
         if source is None:
             if self.architecture.reading == "encoder":
                 return self.encoder(batch, read)
             before, source = turned(batch), batch
-            # As the encoder looks them up, so that what stands in for the table's vectors reaches both sides alike.
+            # The same lookup as the encoder's, then reordered: hooks that replace embeddings affect both sides alike.
             pieces, batch = self.embedding(batch.ids)[before], batch.changed(ids=batch.ids[before])
         layout = self.encoder.layout(source)
         hidden = self.writer.written(batch, self.encoder(source).hidden, layout, pieces=pieces)
@@ -113,17 +113,17 @@ class Pair(Backbone):
         return self.encoder.weights(batch, states)
 
     def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
-        """Yield what the heads of each layer of the encoder make of the tokens."""
+        """Yield the queries, keys, values and output matrices of each encoder layer."""
         return self.encoder.head_vectors(batch, states)
 
     def decoder(self, head: Head) -> SourceDecoder | None:
-        """Return what writes texts from their sources."""
+        """Return the decoder that generates texts from their sources; None for a head that does not predict pieces."""
         if not isinstance(head, MaskedLanguageHead):
             return None
         return SourceDecoder(self.writer, head, self.encoder)
 
     def readable(self, batch: Batch) -> Tensor | None:
-        """Return the tokens (R,) that suffice where the encoder alone reads; None with a source."""
+        """Return the tokens (R,) that suffice if the encoder alone reads the batch; None for all."""
         alone = batch.source is None and self.architecture.reading == "encoder"
         return self.encoder.readable(batch) if alone else None
 
@@ -133,14 +133,16 @@ class Pair(Backbone):
         return (self.encoder if alone else self.writer).summaries(batch)
 
     def flops(self, size: StepSize) -> int:
-        """Return the FLOPs of one forward pass."""
+        """Return the FLOPs of one forward pass of both sides."""
         if size.source is None:
             if self.architecture.reading == "encoder":
                 return self.encoder.flops(size)
+            # Both sides read the same text.
             size = replace(size, source=size, cross_pairs=size.pairs)
         assert size.source is not None
         sizes, writer = self.architecture, self.writer
         crossing = [block.cross for block in writer.depth if isinstance(block, DecoderBlock)]
+        # Keys and values of cross-attention are computed for source tokens, the rest for written ones.
         of_source = sum(matrix_weights(cross.inward) for cross in crossing)
         own = sum(map(matrix_weights, writer.depth)) - of_source
         pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
@@ -150,10 +152,10 @@ class Pair(Backbone):
 
 
 def turned(batch: Batch) -> Tensor:
-    """Return the token (N,) before each token of a batch, and before the first of a sequence its last.
+    """Return the index (N,) of the token before each token of a batch; before the first of a sequence, of its last.
 
-    So a decoder that reads a text as well begins with the piece that ends it, and no state has read from the left the
-    token in whose place it stands (Lewis et al. 2020, section 3.2, and the authors' code).
+    A decoder that reads the same text as the encoder thus starts with the end piece, and the state at an index has not
+    yet read the token of that index (Lewis et al. 2020, section 3.2, and the authors' code).
     """
     before = torch.arange(-1, batch.tokens - 1, device=batch.ids.device)
     before[batch.starts] = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1

@@ -1,4 +1,4 @@
-"""Static vectors: one vector a piece, whatever its context; word2vec and GloVe learn such tables (models/vectors/)."""
+"""Static vectors: one vector for each piece, without context, as word2vec and GloVe learn them (models/vectors/)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class StaticSizes(Sizes):
     family: ClassVar[str] = "static"
     layers: ClassVar[int] = 0  # type: ignore[misc]
     width: int = 100
-    """Numbers in a vector."""
+    """Dimensions of a vector."""
     vocabulary: int = 0
     """Pieces in the table; 0 for the tokenizer's."""
     length: int = 512
-    """Most tokens in a sequence. Vectors do not depend on positions."""
+    """Most tokens in a sequence. It does not change the vectors."""
     segments: int = 2
-    """Kinds of segment that a sequence may have. Vectors do not depend on them."""
+    """Segments that a sequence may have. They do not change the vectors."""
     dropout: float = 0.0
     """Dropout rate of the heads of tasks."""
     deviation: float = 0.02
-    """Standard deviation of new vectors that nothing has learnt yet, and of heads."""
+    """Standard deviation of the initial weights, for new vectors and heads."""
 
     @property
     def any_length(self) -> bool:
@@ -38,11 +38,11 @@ class StaticSizes(Sizes):
         return True
 
     def activations(self, length: int) -> float:
-        """Return 0: there is no block."""
+        """Return 0: there are no blocks."""
         return 0.0
 
     def problems(self) -> tuple[str, ...]:
-        """Return every size that is too small."""
+        """Describe every size that is too small."""
         least = {"width": 1, "vocabulary": 1, "length": 3, "segments": 1}
         return tuple(
             f"{name} is {getattr(self, name)}, but must be at least {number}"
@@ -54,14 +54,14 @@ class StaticSizes(Sizes):
 class StaticVectors(Backbone):
     """Batch -> States: the vector of each piece, and the mean of each sequence as its summary.
 
-    There is no attention, and so no weights of it. Special pieces have the vector 0 after word2vec and GloVe, and
-    change no direction of a mean.
+    The family has no attention weights. After word2vec and GloVe special pieces have the vector 0, which does not
+    change the direction of a mean.
     """
 
     settings = StaticSizes
 
     def __init__(self, sizes: StaticSizes) -> None:
-        """Make the table."""
+        """Make the table (V, D)."""
         super().__init__()
         self.architecture = sizes
         self.table = nn.Embedding(sizes.vocabulary, sizes.width)
@@ -77,19 +77,19 @@ class StaticVectors(Backbone):
         return self.table
 
     def initialise(self) -> None:
-        """Draw the table."""
+        """Draw the table from N(0, `deviation`)."""
         nn.init.normal_(self.table.weight, std=self.architecture.deviation)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the vectors (N, D) and their mean of each sequence (B, D), also as `pooled`."""
+        """Return the vectors (N, D) and the mean of each sequence (B, D), as `summary` and `pooled`."""
         hidden = self.table(batch.ids)
         mean = torch.stack([part.mean(dim=0) for part in hidden.split(list(batch.lengths))])
         return States(hidden=hidden, summary=mean, pooled=mean)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield the vectors (N, D) alone."""
+        """Yield the vectors (N, D), the only layer."""
         yield self.table(batch.ids)
 
     def flops(self, size: StepSize) -> int:
-        """Return 0: vectors are looked up."""
+        """Return 0: a lookup multiplies nothing."""
         return 0

@@ -73,7 +73,7 @@ class Transformer(Backbone):
 
     @property
     def mixers(self) -> Sequence[nn.Module]:
-        """Return the module of each layer that joins what its heads put out (N, D)."""
+        """Return each layer's output projection of attention, whose input is the outputs of all heads (N, H * K)."""
         return [block.attention.outward for block in self.depth]
 
     @property
@@ -87,12 +87,12 @@ class Transformer(Backbone):
         return self.embeddings.pieces
 
     def share_tables(self, owner: Self) -> None:
-        """Use the tables of pieces, positions and segments of `owner`, which are as wide, as its own."""
+        """Share the tables of pieces, positions and segments of `owner`, which must have the same embedding width."""
         own, others = self.embeddings, owner.embeddings
         own.pieces, own.positions, own.segments = others.pieces, others.positions, others.segments
 
     def initialise(self) -> None:
-        """Draw all weights afresh; adapters start as what changes nothing."""
+        """Initialise all weights; adapters start as the identity."""
         initialise(self, self.architecture.deviation)
         for part in self.modules():
             if isinstance(part, Adapter):
@@ -102,13 +102,15 @@ class Transformer(Backbone):
         if self.architecture.scaled_outputs:
             for block in {*self.depth}:
                 for layer in (block.attention.outward, block.down):
+                    # GPT-2, section 2.3: the residual sum of 2 L terms keeps its variance.
                     layer.weight.data /= math.sqrt(2 * self.architecture.layers)
         if self.architecture.neighbours:
             for block in {*self.depth}:
                 block.attention.face_neighbours(self.architecture.neighbours)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
+        """Return the last layer's states. With `read` (R,), from `readable`, the states of all other tokens are NaN."""
+        # Blocks below the last one need all tokens, for its keys; the last one only has the queries that are read.
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         *others, last = zip(self.depth, self.layouts(layout), strict=True)
@@ -117,15 +119,18 @@ class Transformer(Backbone):
         block, seen = last
         hidden = self.top(block(hidden, seen if read is None else seen.reading(read, batch.reads)), batch)
         if read is not None:
+            # NaN, not 0: a head that reads a state it should not makes the loss NaN.
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
         return self.summarised(hidden, batch)
 
     def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
-        """Return what `forward` does where layers also see the past of their sequences, and the past after these."""
+        """Return the states as `forward`, but with attention to the past of the sequences, and their new past."""
         joined = Continuation(batch, past)
         layout = self.layout(joined.batch)
+        # Remembered tokens have no queries. Without any past the plain layout has the faster runs.
         layouts = self.layouts(layout.reading(joined.present, batch.lengths) if sum(past.lengths) else layout)
+        # The last block's queries may be fewer: its layout is derived from the one without `reading`.
         *_, last = self.layouts(layout)
         inputs: list[Tensor] = []
         hidden = self.embeddings(batch)
@@ -162,16 +167,17 @@ class Transformer(Backbone):
             yield block.weights(hidden, layout)
 
     def head_vectors(self, batch: Batch, states: Iterable[Tensor] | None = None) -> Iterator[HeadVectors]:
-        """Yield what the heads of each layer make of the tokens. Call it in evaluation mode."""
+        """Yield each layer's queries, keys, values and output matrices. Call it in evaluation mode."""
         layouts = self.layouts(self.layout(batch))
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.head_vectors(hidden, layout)
 
     def decoder(self, head: Head) -> LeftToRightDecoder | None:
-        """Return what writes texts where no state depends on a later token, and keys on no distance or segment.
+        """Return the decoder of a language model; None if its keys cannot be cached.
 
-        A model that has learnt to write from a source reads it as a prompt whose tokens see each other. A head of the
-        form text has prompts with an order, so that its model need not look left by itself.
+        They can if no state depends on a later token, and the scores of keys on no learned distances or segments. A
+        model trained to write from a source reads the source as a prefix whose tokens attend to each other. Prompts of
+        a head of the form text have an order, so its backbone need not be causal itself.
         """
         keyless = isinstance(self.embeddings.distances, DistanceTable) or self.architecture.segment_scores
         if not isinstance(head, MaskedLanguageHead) or keyless or self.recurrent is not None:
@@ -183,7 +189,7 @@ class Transformer(Backbone):
         return LeftToRightDecoder(self, head) if self.architecture.causal or head.form == "text" else None
 
     def layout(self, batch: Batch) -> Layout:
-        """Return how the batch's sequences lie in memory, for the blocks."""
+        """Return the layout of a batch for the blocks: memory, mask, rotary positions and biases of distances."""
         sizes = self.architecture
         width = sizes.key_width if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
@@ -194,30 +200,31 @@ class Transformer(Backbone):
         return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
 
     def read_as_query(self, piece: int) -> None:
-        """Read tokens of the piece [MASK] as unseen in batches that have no others (XLNet, section 2.3)."""
+        """Treat tokens of `piece` ([MASK]) as unseen in batches without unseen tokens of their own (XLNet, 2.3)."""
         self.embeddings.query_piece = piece
 
     def readable(self, batch: Batch) -> Tensor | None:
-        """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
+        """Return the labelled and summary tokens (R,) if the last block needs no other queries; None for all.
 
-        Most of the last block's work can then be left out for the other tokens.
+        Most of the last block's work is then skipped for the other tokens.
         """
         sizes = self.architecture
         alone = sizes.direction == "both" and self.recurrent is None and sizes.summary in ("token", "first")
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:
-        """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
+        """Return the index (B,) of each sequence's summary token: its first, or its last seen one (see `States`)."""
         if not self.architecture.summary_is_last:
             return batch.starts
         ends = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens)
         if batch.unseen is None:
             return ends - 1
-        before = functional.pad(batch.unseen.cumsum(0), (1, 0))  # queries are behind the text that they are about
+        # before[i] counts the unseen tokens before token i; a difference counts those of a sequence.
+        before = functional.pad(batch.unseen.cumsum(0), (1, 0))  # unseen tokens come last in their sequence
         return ends - 1 - (before[ends] - before[batch.starts])
 
     def layouts(self, layout: Layout) -> Iterator[Layout]:
-        """Yield the layout of each block: `layout`, or that of the tokens within the window where it is local."""
+        """Yield the layout of each block: `layout`, or its variant with a window for local blocks."""
         sizes = self.architecture
         for layer in range(sizes.layers):
             yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
@@ -230,41 +237,44 @@ class Transformer(Backbone):
         else:
             summary = hidden[self.summaries(batch)]
         if kind == "late":
+            # late: the pooler is applied to each token, and its outputs are averaged.
             above = torch.stack(pooled(self.pool(hidden), batch, "mean", batch.starts))
         else:
             above = self.pool(summary)
         return States(hidden=hidden, summary=summary, pooled=above)
 
     def top(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return the last layer's states from what the last block gives, both (N, D)."""
+        """Return the final states (N, D) from the last block's output: final norm and recurrent layers."""
         hidden = self.norm(hidden)
         return hidden if self.recurrent is None else self.recurrent(hidden, batch)
 
     def flops(self, size: StepSize) -> int:
-        """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
+        """Return the FLOPs of one forward pass, by FORMULA of evaluation/speed.py."""
         sizes = self.architecture
-        # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
+        # The last block computes keys and values for all tokens, everything else for the tokens that are read.
         last = self.depth[-1]
         inward = last.attention.inward
+        # Two of three (or of two) stacked matrices of `inward` are keys and values.
         spared = _token_weights(last) - matrix_weights(inward) * 2 // last.attention.parts["inward.weight"]
         forward = 2 * size.tokens * sum(map(_token_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
+        # The last block is counted by read_pairs, local or not.
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
-        if size.remembered:  # keys and values are made of what is remembered, too
+        if size.remembered:  # remembered tokens have keys and values, too
             pairs += size.tokens * size.remembered * sizes.layers
             forward += 2 * size.sequences * size.remembered * sizes.layers * matrix_weights(inward) * 2 // 3
-        # Of distances a query meets twice as many as there are keys, and so does a key; looking left, as many as keys.
+        # A query has about twice as many distances as keys, and so has a key; in a causal model as many.
         factors = {"disentangled": 12, "distances": 6 if sizes.direction == "left_to_right" else 8}
         forward += factors.get(sizes.positions, 4) * pairs * sizes.heads * sizes.key_width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
 
 
 def _token_weights(block: Block) -> int:
-    """Return how many weights a token passes in a block: all but those that distances alone pass."""
+    """Return the number of matrix weights of a block that multiply tokens: all but those that multiply distances."""
     attention = block.attention
     of_distances = (attention.distance_inward, attention.relative)
     return matrix_weights(block) - sum(matrix_weights(one) for one in of_distances if one is not None)

@@ -1,1 +1,1 @@
-"""Faster forms of torch's own operations for CPUs, each beside the plain line that defines it."""
+"""Faster versions of torch operations for CPUs, each with the plain line that defines it."""

@@ -1,8 +1,8 @@
-"""Cross-entropy over a vocabulary, fused with the product that makes the scores.
+"""Cross-entropy over a vocabulary, fused with the product that computes the scores.
 
-Plainly, the scores (M, V) of a batch are made, kept, copied as log-probabilities, and copied again as gradients: more
-memory than all the rest of a small model. Here they are made a few rows at a time in one buffer, which turns into
-probabilities and then into the gradient in place, and is spent on the gradients of states, weight and bias at once.
+The plain version keeps the scores (M, V) of a batch, their log-probabilities and their gradients: more memory than all
+the rest of a small model. Here a buffer holds the scores of a few rows, which become probabilities and then gradients
+in place, and are immediately multiplied into the gradients of states, weight and bias.
 The value is that of `torch.nn.functional.cross_entropy(linear(states, weight, bias), labels, reduction="sum")`.
 """
 
@@ -18,21 +18,21 @@ from osbert.models.fast.linear import ROWS, compiled, linear, precision_of, roun
 from osbert.models.fast.threads import threads_for
 
 SCORES = {"cpu": 2**23}
-"""Most scores in the buffer by kind of device: on a CPU about as many as stay in its cache."""
+"""Most scores in the buffer by type of device: on a CPU about what fits in its cache."""
 SCORES_ELSEWHERE = 2**28
 ALIGNED = 16
-"""Rows in the buffer are a multiple of this, which products are faster with."""
+"""The buffer's rows are a multiple of this, for faster products."""
 PIECES = 2**10
-"""Pieces of the vocabulary in one product: CPUs take the whole vocabulary's at three quarters of that speed."""
+"""Pieces of the vocabulary in one product. On CPUs one product for the whole vocabulary has 3/4 of the speed."""
 
 
 def linear_cross_entropy(
     states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the (weighted) sum () of the cross-entropy in nats, in float32, and how many () labels score highest.
+    """Return the (weighted) sum () of the cross-entropy in nats, in float32, and the number () of hits.
 
     `states` (M, D), `weight` (V, D), `bias` (V,), `labels` (M,), `weights` (M,) or None for 1 each. Under autocast the
-    products are made in its precision, all else in the precision of `bias`. Its gradient can be taken once.
+    products have its precision, everything else the precision of `bias`. The gradient can be computed once only.
     """
     kind = states.device.type
     precision = precision_of(weight)
@@ -46,8 +46,9 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        # The gradients are computed here already: backward then only scales them, and keeps no scores.
         states, weight, bias, labels, weights, precision, learning = given
-        learning = learning and any(ctx.needs_input_grad[:3])  # which do not know of no_grad
+        learning = learning and any(ctx.needs_input_grad[:3])  # needs_input_grad is True also under no_grad
         most = max(1, SCORES.get(states.device.type, SCORES_ELSEWHERE) // len(bias))
         parts = -(-len(labels) // most)
         rows = -(-len(labels) // max(1, parts))  # parts of nearly equal size
@@ -65,14 +66,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
         scale, gradients = towards[0], ctx.gradients
-        ctx.gradients = None  # they are handed on, so there is no second time
+        ctx.gradients = None  # they are scaled in place below
         if gradients is None:
             raise RuntimeError("the gradient of linear_cross_entropy can be taken once only")
         return *(gradient.mul_(scale) for gradient in gradients), None, None, None, None
 
 
 class _Sums:
-    """The loss, the hits and the three gradients, added up over the rows."""
+    """The loss, the hits and the three gradients, accumulated over blocks of rows."""
 
     def __init__(
         self, states: Tensor, weight: Tensor, bias: Tensor, *, precision: torch.dtype, learning: bool, rows: int
@@ -90,6 +91,7 @@ class _Sums:
         chosen = scores.gather(1, labels[:, None])  # (rows, 1)
         self.hits += hits(scores, chosen, labels)
         largest = scores.amax(dim=1, keepdim=True)
+        # In place: `scores` and `probabilities` share the buffer.
         probabilities = torch.softmax(scores, dim=1, out=scores)
         # The largest probability is 1 / sum(exp(score - largest)): never 0, where the label's own may be.
         losses = largest - chosen - probabilities.amax(dim=1, keepdim=True).log()
@@ -116,7 +118,7 @@ class _Sums:
         labels: Tensor,
         weights: Tensor | None,
     ) -> None:
-        slopes = probabilities  # of the loss by the scores: probability - 1 at the label, in the same memory
+        slopes = probabilities  # d loss / d score = probability - 1 at the label, in place
         slopes.scatter_add_(1, labels[:, None], slopes.new_full((len(labels), 1), -1.0))
         if weights is not None:
             slopes.mul_(weights)
@@ -131,10 +133,10 @@ class _Sums:
 
 
 def hits(scores: Tensor, chosen: Tensor, labels: Tensor) -> Tensor:
-    """Return how many () of `labels` (M,) have the highest of `scores` (M, V); `chosen` (M, 1) are the labels' own.
+    """Return the number () of rows in which the label has the highest of `scores` (M, V).
 
-    The CPU finds a row's highest score ten times faster than its place, so it looks for the place only where it
-    matters: in the rows where the label's score is the highest, of which there may be several.
+    `labels` (M,), `chosen` (M, 1): the scores of the labels. On the CPU max is ten times faster than argmax, so argmax
+    is computed only for rows in which the label's score equals the maximum, to break ties as argmax does.
     """
     if scores.device.type == "cpu":
         (rows,) = torch.nonzero((chosen >= scores.amax(dim=1, keepdim=True)).squeeze(1), as_tuple=True)

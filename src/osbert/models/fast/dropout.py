@@ -1,9 +1,9 @@
 """Dropout: torch's own, with cheaper random numbers on the CPU.
 
-torch makes a random double for each number on the CPU, which takes a tenth of a small model's training. Here one
-64-bit draw serves four numbers, 16 bits each. The share dropped is rounded to 1/65536, and the rest is scaled by
-exactly that, so the mean is kept (in bf16 the factor, 1/0.9 = 1.1111 for a share of 0.1, is rounded to 1.1094, as
-torch's own is).
+On the CPU torch generates a random double for each element, which takes a tenth of a small model's training time. Here
+one 64-bit random number serves four elements, 16 bits each. The probability is rounded to a multiple of 1/65536, and
+kept elements are scaled by exactly the inverse, so the mean is preserved (in bf16 the factor for 0.1, 1/0.9 = 1.1111,
+is rounded to 1.1094, as in torch).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """Drops a `share` of the numbers in training and scales the others up; does nothing in evaluation."""
+    """Dropout with probability `share` in training; the identity in evaluation."""
 
     def __init__(self, share: float) -> None:
         """Drop `share`, at least 0 and below 1."""
@@ -29,33 +29,34 @@ class Dropout(nn.Module):
         self.share = share
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return `values` (...) with a share of them 0 in training."""
+        """Return `values` (...), in training with dropout."""
         return dropout(values, self.share) if self.training else values
 
 
 class Chances:
-    """Draws on the CPU, for any number, whether it is dropped: a `share` of them, rounded to 1/65536."""
+    """Random decisions on the CPU which elements to drop, with probability `share` rounded to 1/65536."""
 
     def __init__(self, share: float) -> None:
         """Drop `share`, at least 0 and below 1."""
         self.dropped = min(round(share * LEVELS), LEVELS - 1)
 
     def draw(self, shape: Sequence[int]) -> Tensor:
-        """Return levels of `shape`, int16 and even over all its values; torch's global generator decides them."""
+        """Return uniformly distributed int16 of `shape`, seeded from torch's global generator."""
         count = math.prod(shape)
         seed = int(torch.empty((), dtype=torch.int64).random_())
+        # The raw 64-bit stream, reinterpreted as four int16: no conversion of any element.
         draws = np.random.SFC64(seed).random_raw((count + 3) // 4)  # uint64
         return torch.from_numpy(draws.view(np.int16)[:count]).view(shape)
 
     def factors(self, levels: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what numbers with these `levels` are multiplied by: 0, or what makes up for those dropped."""
+        """Return the factors of elements with these `levels`: 0, or 1 / (1 - probability)."""
         kept = torch.empty(levels.shape, dtype=dtype)
-        # Written as numbers at once: a comparison into booleans, made numbers afterwards, takes ten times longer.
+        # The comparison writes floats directly: booleans converted to floats take ten times longer.
         return torch.ge(levels, self.dropped - LEVELS // 2, out=kept).mul_(LEVELS / (LEVELS - self.dropped))
 
 
 class _Dropped(torch.autograd.Function):
-    """Keeps for the way back what was drawn, two bytes a number, in place of the factors and the values."""
+    """Saves the random levels for the backward pass, two bytes per element, instead of factors and values."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
@@ -72,10 +73,10 @@ class _Dropped(torch.autograd.Function):
 
 
 def dropout(values: Tensor, share: float) -> Tensor:
-    """Return `values` (...) with a random `share` of them 0 and the others scaled up."""
+    """Return `values` (...), each set to 0 with probability `share`, the others scaled by 1 / (1 - share)."""
     if not share:
         return values
-    if values.device.type != "cpu" or torch.compiler.is_compiling():  # there torch's own is fused with its neighbours
+    if values.device.type != "cpu" or torch.compiler.is_compiling():  # there torch fuses its own dropout
         return functional.dropout(values, share)
     found: Tensor = _Dropped.apply(values, Chances(share))
     return found

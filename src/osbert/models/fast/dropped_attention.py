@@ -1,7 +1,7 @@
-"""Attention with dropout on the CPU, whose fused attention knows none: the products one by one, with little memory.
+"""Attention with dropout on the CPU, which fused attention there does not support: separate products, little memory.
 
-Of each weight its value and two bytes of dropout's random numbers are kept for the way back; all else lives in buffers
-that stay in the processor's cache, for a few heads at a time.
+For the backward pass each attention weight and two bytes of its random number are saved. Everything else is in buffers
+for a few heads at a time, which stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from osbert.models.fast.dropout import Chances
 from osbert.models.fast.threads import threads_for
 
 WEIGHTS = 2**20
-"""About how many attention weights are worked on at a time."""
+"""About how many attention weights are processed at a time."""
 
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, *, visible: Tensor | None, dropout: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Return the mixed values (B, H, Q, K) of sequences of equal length.
+    """Return the output of attention (B, H, Q, K) for sequences of equal length.
 
-    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q or 1, T), queries in rows: True where
-    q sees k, None for everywhere; a query that sees nothing is given 0. `dropout`: the share of the weights that is
-    dropped. `bias` (B or 1, H, Q, T) is added to the scaled scores.
+    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q or 1, T), queries in rows: True if
+    q attends to k, None for all; the output of a query without any key is 0. `dropout`: the dropout probability of the
+    weights. `bias` (B or 1, H, Q, T) is added to the scaled scores.
     """
     hidden = None if visible is None else ~visible
     with torch.autocast(query.device.type, enabled=False):
@@ -48,6 +48,7 @@ class _Attention(torch.autograd.Function):
         with threads_for(weights.numel() * query.shape[-1]):
             for at in _pieces(weights):
                 here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
+                # beta = 0 ignores the uninitialised buffer, and alpha scales the product without another pass.
                 torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
                 if bias is not None:
                     weights[at].add_(_of(bias, at))
@@ -70,11 +71,14 @@ class _Attention(torch.autograd.Function):
             for at in _pieces(weights):
                 here, drawn, q, k, v, slope, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
                 factors = ctx.chances.factors(drawn, here.dtype)
+                # Dropout is linear: the gradient of a weight has the same factor as the weight.
                 of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
                 torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
+                # w * (g - sum(g * w)), as torch computes it.
                 of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
                 if of_bias is not None:
                     part = _of(of_bias, at)
+                    # Not scaled: the bias was added after the scale. A shared bias gets a sum over sequences.
                     part += of_scores.view_as(weights[at]).sum_to_size(part.shape)
                 of_scores.mul_(scale)
                 torch.bmm(of_scores, k, out=of_q)
@@ -83,12 +87,12 @@ class _Attention(torch.autograd.Function):
 
 
 def _of(column: Tensor, at: tuple[slice, slice]) -> Tensor:
-    """Return what belongs to a piece `at` (B, H) of a column (B, H, Q, T), which may be one for all B."""
+    """Return the part of a column (B or 1, H, Q, T) for the slices `at` of B and H."""
     return column[at if len(column) > 1 else (slice(None), at[1])]
 
 
 def _softmax(scores: Tensor, hidden: Tensor | None) -> None:
-    """Make `scores` (B, H, Q, T) weights in place, 0 where `hidden` (B or 1, 1, Q or 1, T): all of a row if need be."""
+    """Turn `scores` (B, H, Q, T) into weights in place, 0 if `hidden` (B or 1, 1, Q or 1, T), even for a whole row."""
     if hidden is not None:
         # The lowest number and not -inf: a row of -inf would be NaN.
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
@@ -98,7 +102,7 @@ def _softmax(scores: Tensor, hidden: Tensor | None) -> None:
 
 
 def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield the places in (B, H) to work on together: whole sequences, or some heads of one where it is long."""
+    """Yield the slices of (B, H) to process together: whole sequences, or some heads of one long sequence."""
     count, heads, queries, length = weights.shape
     of_head = max(1, queries * length)
     of_heads = min(heads, max(1, WEIGHTS // of_head))

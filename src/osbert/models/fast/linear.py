@@ -1,11 +1,11 @@
-"""Linear layers for flat tokens, of which no two batches have the same number; the products choose their threads.
+"""Linear layers for flat tokens, whose number differs in every batch; products choose their number of threads.
 
-In bf16 the CPU's products come from oneDNN, which compiles a kernel for each new shape and keeps a thousand of them:
-with as many shapes as batches that is slow, and takes gigabytes. So there, and only inside of the product, rows of 0
-are added up to a round number.
+On CPUs oneDNN computes products in bf16. It compiles a kernel for each new shape and caches a thousand of them, which
+is slow and takes gigabytes if every batch has another shape. So in bf16, inside the product only, rows of 0 are added
+up to a multiple of ROWS.
 
-In float32 they come from MKL, which uses AVX-512 on Intel's CPUs alone. On AMD's with AVX-512, products of many rows
-come from oneDNN, too: in float32 as well, and in half the time.
+MKL computes products in float32. It uses AVX-512 on Intel CPUs only. On AMD CPUs with AVX-512, oneDNN computes float32
+products of many rows in half the time, so it is used there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from osbert.models.fast.threads import threads_for
 ROWS = 128
 """The number of rows is made a multiple of this."""
 MANY = 2 * ROWS
-"""From so many rows on, rows of 0 cost less than oneDNN saves in float32."""
+"""Fewest rows for which oneDNN in float32 saves more than the padding rows cost."""
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, by `linear`."""
+    """torch's linear layer, computed by `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return (N, outputs) from (N, inputs)."""
@@ -47,7 +47,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """The CPU's product with its gradients, each in as many threads as pay."""
+    """The product on CPUs and its gradients, each with a suitable number of threads."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
@@ -76,7 +76,7 @@ class _Product(torch.autograd.Function):
 
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return rows @ weight.T + bias (N, outputs), all of one precision and without gradients, as fast as torch can."""
+    """Return rows @ weight.T + bias (N, outputs), all of one precision, without gradients, by the fastest library."""
     few = len(rows) < MANY or rows.dtype != torch.float32 or rows.device.type != "cpu"
     if torch.compiler.is_compiling() or few or not spares_time():
         return functional.linear(rows, weight, bias)
@@ -88,7 +88,7 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 @cache
 def spares_time() -> bool:
-    """Return whether oneDNN is faster in float32 than MKL on this CPU: one of AMD's that has AVX-512."""
+    """Return whether oneDNN is faster in float32 than MKL on this CPU: an AMD CPU with AVX-512."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.cpu, "get_capabilities")):
         return False
     known = torch.cpu.get_capabilities()
@@ -96,17 +96,17 @@ def spares_time() -> bool:
 
 
 def precision_of(rows: Tensor) -> torch.dtype:
-    """Return the precision in which products with `rows` are made: autocast's, else their own."""
+    """Return the precision of products with `rows`: autocast's if enabled, else their own."""
     kind = rows.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
 def rounded(rows: Tensor) -> Tensor:
-    """Return `rows` (N, D) with rows of 0 behind them where their products are compiled, else as they are."""
+    """Return `rows` (N, D), padded with rows of 0 to a multiple of ROWS if products are compiled for their shapes."""
     missing = -len(rows) % ROWS if compiled(rows.device.type, rows.dtype) else 0
     return functional.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
 def compiled(device: str, precision: torch.dtype) -> bool:
-    """Return whether products are compiled for their shapes on this type of device."""
+    """Return whether products in this precision are compiled for each shape on this type of device."""
     return device == "cpu" and precision == torch.bfloat16

@@ -1,6 +1,6 @@
-"""Threads of the CPU: small work is done by one of them, where waking another takes longer than the work.
+"""CPU threads: one thread does small work, if waking others takes longer than the work.
 
-That is so where threads sleep between their tasks (OMP_WAIT_POLICY=PASSIVE), as they should beside other processes.
+That is the case if threads sleep between tasks (OMP_WAIT_POLICY=PASSIVE), as they should beside other processes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import torch
 SLEEPING = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
 
 ALONE = 2**22 if SLEEPING else 0
-"""The most multiplications of a product that one thread does faster than several."""
+"""Most multiplications of a product for which one thread is faster than several; 0: always use several."""
 
 FEW = 2**10 if SLEEPING else 0
-"""The most tokens for which one thread does all but the products faster than several."""
+"""Most tokens of a batch for which one thread is faster at everything but products; 0: always use several."""
 
 _free = threading.local()
 
 
 @contextmanager
 def threads_for(products: int) -> Iterator[None]:
-    """Work in one thread while there are at most ALONE multiplications to do, else in as many as there may be."""
+    """Use one thread inside the block for at most ALONE multiplications, else all threads."""
+    # Inside `threads_for_batch` torch is set to 1 thread; `_free.threads` remembers the full number.
     threads = max(torch.get_num_threads(), getattr(_free, "threads", 1))
     with _working(1 if products <= ALONE else threads):
         yield
@@ -33,7 +34,7 @@ def threads_for(products: int) -> Iterator[None]:
 
 @contextmanager
 def threads_for_batch(tokens: int) -> Iterator[None]:
-    """Work in one thread while a batch has at most FEW tokens, apart from what `threads_for` finds large enough."""
+    """Use one thread inside the block for a batch of at most FEW tokens, except for large products (`threads_for`)."""
     before = getattr(_free, "threads", 1)
     _free.threads = max(torch.get_num_threads(), before)
     try:

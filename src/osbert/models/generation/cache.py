@@ -1,4 +1,4 @@
-"""The keys and values of all tokens that were read, so that each step reads its new token alone."""
+"""The cache of keys and values of all tokens read so far, so that a step computes its new token only."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from torch.nn import functional
 
 
 class KeyValueCache:
-    """Of each layer the keys and values (rows, room, H, K); of a row they lie from the left, `lengths` (rows,) of them.
+    """The keys and values (rows, room, H, K) of each layer. The first `lengths` (rows,) columns of a row are filled.
 
-    `shared`: so many first columns are the same in all rows that came of one prompt.
+    `shared`: number of first columns that belong to the prompt in every row.
     """
 
     def __init__(self, lengths: Tensor, *, layers: int, room: int) -> None:
-        """Begin with rows of `lengths` tokens, and room for `room` tokens each."""
+        """Start with rows of `lengths` tokens, and room for `room` tokens each."""
         self.lengths = lengths
         self.used = int(lengths.max())
         self.shared = int(lengths.min())
         self.room = room
+        # Rows grow by one token each, so equal lengths stay equal.
         self.even = self.used == self.shared
         self.keys: list[Tensor] = [lengths.new_empty(0)] * layers
         self.values: list[Tensor] = [lengths.new_empty(0)] * layers
 
     def fill(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
-        """Keep keys and values (N, H, K) of a layer; `places` (N,) are row * room + column."""
+        """Store keys and values (N, H, K) of a layer; `places` (N,) are row * room + column."""
         for kept, given in ((self.keys, key), (self.values, value)):
             kept[layer] = rectangle(given, places, len(self.lengths), self.room)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
-        """Keep each row's Q new keys and values (rows, Q, H, K), and return what `query` (rows, Q, H, K) takes of all.
+        """Store Q new keys and values of each row, and return attention's output; all are (rows, Q, H, K).
 
-        `added` (rows or 1, H or 1, Q, used + Q): to the scaled scores, -inf where a key is not seen; None for nothing.
+        `added` (rows or 1, H or 1, Q, used + Q): bias of the scaled scores, -inf for masked keys; None for no bias.
         """
         keys, values = self.keys[layer], self.values[layer]
         query, key, value = query.to(keys.dtype), key.to(keys.dtype), value.to(keys.dtype)
         end = self.used + query.shape[1]
         if self.even:
+            # All rows have the same length: one slice. Otherwise an index per row.
             keys[:, self.used : end], values[:, self.used : end] = key, value
         else:
             rows, columns = torch.arange(len(self.lengths), device=key.device)[:, None], self.columns(query.shape[1])
@@ -46,21 +48,21 @@ class KeyValueCache:
         return mixed.transpose(1, 2)
 
     def columns(self, count: int) -> Tensor:
-        """Return where each row's next `count` tokens go, (rows, count)."""
+        """Return the columns (rows, count) of each row's next `count` tokens."""
         return self.lengths[:, None] + torch.arange(count, device=self.lengths.device)
 
     def advance(self) -> None:
-        """Count the first token of the last step as kept; those behind it are written over by the next step."""
+        """Keep the first token of the last step; the next step overwrites the others."""
         self.lengths = self.lengths + 1
         self.used += 1
 
     def choose(self, rows: Tensor, *, related: bool) -> None:
-        """Go on with these rows (rows',); `related`: each has the prompt of the row whose place it takes."""
+        """Continue with these rows (rows',); `related`: each has the same prompt as the row that it replaces."""
         self.lengths = self.lengths[rows]
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1) if related else rows
         for kept in (self.keys, self.values):
             for layer, whole in enumerate(kept):
-                if related:  # the prompts stay where they are, and so do rows that go on in their own place
+                if related:  # prompts stay, and so do rows that keep their index: copy the rest
                     written = slice(self.shared, self.used)
                     whole[moved, written] = whole[rows[moved], written]
                 else:
@@ -70,6 +72,6 @@ class KeyValueCache:
 def rectangle(part: Tensor, places: Tensor, rows: int, room: int) -> Tensor:
     """Return `part` (N, H, K) as (rows, room, H, K); `places` (N,) are row * room + column.
 
-    It is 0 where no token is: what lies behind a row's tokens is multiplied by 0, which NaN would outlive.
+    Unused columns are 0, not uninitialised: attention multiplies them by a weight of 0, and 0 * NaN is NaN.
     """
     return part.new_zeros(rows * room, *part.shape[1:]).index_copy_(0, places, part).unflatten(0, (rows, room))

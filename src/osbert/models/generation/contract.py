@@ -1,4 +1,4 @@
-"""The contract of what writes: it reads prompts once, and then one more piece of each row at every step."""
+"""The contract of decoders: they read prompts once, and then one more piece of each row in every step."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from osbert.models.generation.settings import Precision
 
 
 class CachedDecoder(Protocol):
-    """A model with what it keeps of the rows that it writes. Scores are (rows, V), before the softmax."""
+    """A model with the cached state of the rows that it generates. Scores are logits (rows, V)."""
 
     @property
     def device(self) -> torch.device:
-        """Return where the scores are."""
+        """The device of the scores."""
         ...
 
     def fresh(self, precision: Precision = "fp32") -> Self:
-        """Return one of the same model that has read nothing, with the products of its steps in `precision`."""
+        """Return an empty decoder of the same model, which computes the products of its steps in `precision`."""
         ...
 
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
-        """Read the prompts, a row each, in their order, and return the scores of each one's next piece.
+        """Read the prompts, one row each, and return the scores (rows, V) of each next piece.
 
-        `most`: how many pieces may follow.
+        `most`: largest number of pieces that may follow.
         """
         ...
 
     def step(self, pieces: Tensor) -> Tensor:
-        """Read one more piece of each row, (rows,), and return the scores of the next."""
+        """Read one more piece of each row (rows,) and return the scores (rows, V) of the next."""
         ...
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
-        """Go on with these rows alone, in this order; one that is there twice goes on in two ways.
+        """Continue with these rows, in this order; a repeated row is duplicated.
 
-        `related`: there are as many as before, and each is of the prompt of the row whose place it takes.
+        `related`: the number of rows is unchanged, and each has the same prompt as the row that it replaces.
         """
         ...

@@ -1,4 +1,4 @@
-"""What goes on with texts: a Transformer whose tokens see those before them, or all of a prompt and those before."""
+"""Decoders that continue texts: Transformers with causal attention, or full attention within the prompt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from osbert.models.transformer.layout import Layout
 
 
 class BlockStack(Protocol):
-    """The parts of a Transformer (models/families/transformer.py) that a step passes, one after the other."""
+    """The parts of a Transformer (models/families/transformer.py) that a step calls, in this order."""
 
     embeddings: Embeddings
 
@@ -32,25 +32,25 @@ class BlockStack(Protocol):
         """Return the block of each layer, from the bottom up."""
 
     def layout(self, batch: Batch) -> Layout:
-        """Return how a batch's sequences lie in memory."""
+        """Return the layout of a batch."""
 
     def layouts(self, layout: Layout) -> Iterable[Layout]:
         """Return the layout of each block."""
 
     def top(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return the last layer's states from what the last block gives, both (N, D)."""
+        """Return the final states (N, D) from the last block's output (N, D)."""
 
 
 class LeftToRightDecoder:
-    """A Transformer in evaluation mode and its language-model head, with the keys and values of what they read.
+    """A Transformer in evaluation mode, its language-model head, and a cache of keys and values.
 
-    A prompt may have an order of its own: where it is 0 everywhere, its tokens see each other (a prefix LM).
+    A prompt may have an order: if it is 0 everywhere, its tokens attend to each other (prefix LM).
     """
 
     def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, *, segment: int | None = None) -> None:
-        """Stand for a model; `Transformer.decoder` makes one where there can be one.
+        """Wrap a model; `Transformer.decoder` checks that it can be decoded.
 
-        `segment`: that of the pieces that are written; None for that of the prompt's last token.
+        `segment`: the segment of generated pieces; None for that of the prompt's last token.
         """
         self.backbone = backbone
         self.head = head
@@ -60,7 +60,7 @@ class LeftToRightDecoder:
         self._forget()
 
     def _forget(self) -> None:
-        """Keep nothing of any row."""
+        """Empty the cache."""
         self.cache = KeyValueCache(torch.zeros(1, dtype=torch.long), layers=0, room=0)
         self.segments = torch.zeros(0, dtype=torch.long)
         self.windows: list[int | None] = []
@@ -68,9 +68,9 @@ class LeftToRightDecoder:
         self.kind = StepKind.of(self.precision, rows=1, most=0)
 
     def fresh(self, precision: Precision = "fp32") -> Self:
-        """Return a decoder of the same model that has read nothing, and whose steps have products in `precision`.
+        """Return an empty decoder of the same model whose steps compute in `precision`.
 
-        The weights that were made ready for steps are those of both.
+        Both share the prepared weights.
         """
         found = copy(self)
         found.precision = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -87,16 +87,16 @@ class LeftToRightDecoder:
 
     @property
     def device(self) -> torch.device:
-        """Return where the scores are."""
+        """The device of the scores."""
         return self.head.pieces.device
 
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
-        """Read the prompts, a row each, in their order, and return the scores (rows, V) of each one's next piece."""
+        """Read the prompts, one row each, and return the scores (rows, V) of each next piece."""
         return self.read(prompts, most=most)
 
     @property
     def kept(self) -> torch.dtype:
-        """Return the precision of keys and values: fused attention of one query is slower in bf16 on CPUs."""
+        """The precision of cached keys and values: float32 on CPUs, where attention of one query is slower in bf16."""
         return torch.float32 if self.device.type == "cpu" else self.precision
 
     def autocast(self) -> torch.autocast:
@@ -108,16 +108,18 @@ class LeftToRightDecoder:
         return self.advance(pieces[:, None])
 
     def read(self, prompts: Sequence[Example], *, most: int, spare: int = 0) -> Tensor:
-        """Read the prompts, and return the scores (rows, V) at their last tokens.
+        """Read the prompts, fill the cache, and return the scores (rows, V) at their last tokens.
 
-        `spare`: how many of their last tokens are not kept; the next step writes over them.
+        `spare`: number of last tokens that do not stay in the cache; the next step overwrites them.
         """
         backbone = self.backbone
         self.kind = StepKind.of(self.precision, rows=len(prompts), most=most)
         batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
         counts = torch.tensor(batch.lengths, device=self.device)
+        # back[row]: the index in the batch of each row, to return results in the order of the prompts.
         back = rows.argsort()
+        # The cache is allocated once, for the longest prompt and all pieces that may follow.
         room = batch.lengths[0] + most
         self.cache = KeyValueCache(counts[back] - spare, layers=len(backbone.depth), room=room)
         places = (rows * room).repeat_interleave(counts) + batch.places
@@ -136,30 +138,32 @@ class LeftToRightDecoder:
     def advance(self, tokens: Tensor) -> Tensor:
         """Read Q more tokens of each row, (rows, Q), and return the scores (rows, V) at the last one.
 
-        Each sees itself and what is before it. The first is kept.
+        Each attends to itself and all tokens before it. Only the first of the Q stays in the cache.
         """
         backbone, cache = self.backbone, self.cache
         rows, count = tokens.shape
         batch = self._each_alone(tokens)
         hidden = backbone.embeddings(batch)  # (rows * Q, D)
-        # Of the layout of single tokens attention reads the rotary turns alone.
+        # New tokens form a batch of single tokens, whose layout is needed for its rotary angles only.
         layouts = backbone.layouts(backbone.layout(batch)) if self.turned else ()
         turns = [layout.turns for layout in layouts] or [None] * len(self.windows)
+        # Layers with the same window share one mask.
         added = {window: self._added(count, window) for window in dict.fromkeys(self.windows)}
         for layer, (block, window) in enumerate(zip(self.weights.blocks, self.windows, strict=True)):
             attend = partial(self._attend, layer, added=added[window])
             across = partial(self._across, layer)
             hidden = block(hidden, attend, shape=(rows, count), turns=turns[layer], across=across)
         cache.advance()
+        # The last of the Q new tokens of each row.
         return self._scores(backbone.top(hidden, batch)[count - 1 :: count])
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
-        """Go on with these rows alone; `related`: each is of the prompt of the row whose place it takes."""
+        """Continue with these rows; `related`: each has the same prompt as the row that it replaces."""
         self.segments = self.segments[rows]
         self.cache.choose(rows, related=related)
 
     def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return a layer's output (N, D) from its input and what attention gives of it, both (N, D)."""
+        """Return a layer's output (N, D) from its input and attention's output, both (N, D)."""
         return block.finished(hidden, mixed)
 
     def _scores(self, hidden: Tensor) -> Tensor:
@@ -167,7 +171,7 @@ class LeftToRightDecoder:
         return self.weights.pieces(self.head.transformed(hidden))
 
     def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, added: Tensor | None) -> Tensor:
-        """Return what attention mixes (rows, Q, H, K) for new tokens, whose keys and values are kept."""
+        """Return attention's output (rows, Q, H, K) for new tokens, and cache their keys and values."""
         relative, cache = self.backbone.depth[layer].attention.relative, self.cache
         if relative is not None:
             own = cache.columns(query.shape[1])
@@ -177,7 +181,7 @@ class LeftToRightDecoder:
         return cache.attend(layer, query, key, value, added)
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
-        """Return what cross-attention mixes for queries (rows, Q, H, K); only a decoder with a source has it."""
+        """Return cross-attention's output for queries (rows, Q, H, K); only decoders with a source have it."""
         raise NotImplementedError
 
     def _each_alone(self, tokens: Tensor) -> Batch:
@@ -195,13 +199,14 @@ class LeftToRightDecoder:
         )
 
     def _added(self, count: int, window: int | None) -> Tensor | None:
-        """Return what is added to the scores of each row's new tokens and all columns up to their last."""
+        """Return the bias and mask of the scores of new tokens, (rows or 1, H or 1, Q, T); None if there are none."""
         cache = self.cache
         own = cache.columns(count)  # (rows, Q)
         columns = torch.arange(cache.used + count, device=own.device)[None]  # (1, T)
         scores = self.backbone.embeddings.distance_scores
         placed = own[:1] if cache.even else own  # equal for all rows
         bias = None if scores is None else scores.between(placed, columns)  # (rows or 1, H, Q, T)
+        # One query after equally long rows attends to every column: no mask.
         if count == 1 and cache.even and (window is None or cache.used <= window):
             return bias
         visible = columns[:, None] <= own[..., None]  # (rows, Q, T)
@@ -214,19 +219,19 @@ class LeftToRightDecoder:
 
 
 class MaskedStepDecoder(LeftToRightDecoder):
-    """What writes where a piece is predicted at the [MASK] in its place (UniLM, Dong et al. 2019, section 2.4).
+    """A decoder for models that predict a piece at a [MASK] in its position (UniLM, Dong et al. 2019, section 2.4).
 
-    Prompts end with that [MASK]. A step reads the piece that takes its place and the next [MASK]; the keys and values
-    of a [MASK] are not kept, since no token that is written sees one.
+    Prompts end with this [MASK]. A step reads the piece that replaces it and the next [MASK]. The keys and values of a
+    [MASK] are not cached, since no generated token attends to one.
     """
 
     mask: int
 
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
-        """Read the prompts, a row each, in their order, and return the scores (rows, V) at their [MASK]."""
+        """Read the prompts, one row each, and return the scores (rows, V) at their [MASK]."""
         self.mask = int(prompts[0].ids[-1])
         return self.read(prompts, most=most, spare=1)
 
     def step(self, pieces: Tensor) -> Tensor:
-        """Read one more piece of each row, (rows,), and return the scores (rows, V) at the [MASK] behind it."""
+        """Read one more piece of each row, (rows,), and return the scores (rows, V) at the [MASK] after it."""
         return self.advance(torch.stack([pieces, torch.full_like(pieces, self.mask)], dim=1))

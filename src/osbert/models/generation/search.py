@@ -1,4 +1,4 @@
-"""Greedy choice, sampling and beam search over what a decoder scores."""
+"""Greedy decoding, sampling and beam search."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions
 
 Ending = Literal["end", "most"]
-"""Why a text ends: the model wrote its end, or all pieces that it may write."""
+"""Why a text ended: with the end piece, or at the largest number of pieces."""
 NEVER = float("-inf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenPiece:
-    """An event: the next piece of a row, which nothing will change any more."""
+    """An event: the next piece of a row. It is final."""
 
     row: int
     piece: int
@@ -29,10 +29,10 @@ class WrittenPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenRow:
-    """An event: a row is written.
+    """An event: a row is complete.
 
-    `pieces`: without the end piece. `log_probability`: of all pieces together, that of the end piece included, in nats,
-    by the model's own scores.
+    `pieces`: without the end piece. `log_probability`: the sum over all pieces and the end piece, in nats, by the
+    model's own scores, before any restriction or temperature.
     """
 
     row: int
@@ -43,7 +43,7 @@ class WrittenRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenStep:
-    """An event: a step was made in which nothing became certain, as those of a search."""
+    """An event: a step without a final piece, as in beam search."""
 
 
 Written = WrittenPiece | WrittenRow | WrittenStep
@@ -51,7 +51,7 @@ Written = WrittenPiece | WrittenRow | WrittenStep
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What no row may write: `end` ends it, None where nothing does; `never` (V,) bool: pieces that are not written."""
+    """Restrictions of all rows. `end`: the piece that ends a text, or None; `never` (V,) bool: forbidden pieces."""
 
     end: int | None = None
     never: Tensor | None = None
@@ -65,10 +65,10 @@ def write(
     *,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Written]:
-    """Yield what is written after each prompt, while it is written; of beams only steps before a row is whole.
+    """Yield the generated pieces and rows as they are produced; beam search yields only steps and complete rows.
 
-    `numbers`: of the rows in all that is written with one seed; with it and the seed each row draws for itself, so that
-    it has the same text in any batch. The decoder's model is in evaluation mode.
+    `numbers`: a number for each row, unique for a seed. Seed and number determine the samples of a row, so that its
+    text is the same in any batch. The model must be in evaluation mode.
     """
     if options.beams > 1:
         yield from _by_beams(decoder, prompts, options, limits)
@@ -78,7 +78,7 @@ def write(
 
 @dataclass(eq=False)
 class _Row:
-    """A row that is being written: its number, its pieces, and what it draws from."""
+    """A row in progress: its number, pieces, log-probability and generator of random numbers."""
 
     number: int
     draws: np.random.Generator | None = None
@@ -108,6 +108,7 @@ def _by_pieces(
             pieces = _drawn(allowed, options, [row.draws.random() for row in rows if row.draws])
         else:
             pieces = allowed.argmax(dim=-1)
+        # The chosen piece's log-probability, for the result, and its restricted one, to see whether any was allowed.
         columns = [column.gather(1, pieces[:, None]).squeeze(1).tolist() for column in (shares, allowed)]
         open_rows = []
         for place, (row, piece, chance, found) in enumerate(zip(rows, pieces.tolist(), *columns, strict=True)):
@@ -126,6 +127,7 @@ def _by_pieces(
                 open_rows.append(place)
         if not open_rows:
             return
+        # Finished rows leave the batch, so that later steps cost less.
         if len(open_rows) < len(rows):
             rows = [rows[place] for place in open_rows]
             chosen = torch.tensor(open_rows, device=pieces.device)
@@ -135,7 +137,8 @@ def _by_pieces(
 
 
 def _allowed(shares: Tensor, written: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits) -> Tensor:
-    """Return log-probabilities (rows, V), -inf for what may not be the next piece of the rows with `written` pieces."""
+    """Return the log-probabilities (rows, V) with -inf for forbidden next pieces of rows with the pieces `written`."""
+    # All rows of a step have the same number of pieces.
     early = limits.end is not None and len(written[0]) < options.least
     if limits.never is None and not early and not options.no_repeat:
         return shares
@@ -150,7 +153,7 @@ def _allowed(shares: Tensor, written: Sequence[Sequence[int]], options: Generati
 
 
 def repeated(pieces: Sequence[int], length: int) -> list[int]:
-    """Return the pieces that would make some run of `length` pieces appear for the second time.
+    """Return the next pieces that would repeat an n-gram of `length` pieces.
 
     >>> repeated([1, 2, 3, 1, 2], 3)
     [3]
@@ -165,20 +168,22 @@ def repeated(pieces: Sequence[int], length: int) -> list[int]:
 
 
 def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) -> Tensor:
-    """Return a piece for each row (rows,), at the place in the cumulated probabilities where its draw in [0, 1) falls.
+    """Sample a piece for each row (rows,): the one at which the cumulative probabilities exceed its draw in [0, 1).
 
-    The likeliest pieces come first, and sums are taken in float64: rounding that depends on the batch moves a piece's
-    bounds by so little that a draw falls beside it about once in ten million.
+    Pieces are sorted by probability, and sums are in float64, so that results hardly depend on the batch: rounding
+    changes a sampled piece about once in ten million draws.
     """
     scores = allowed.double()
-    best = scores.amax(dim=-1, keepdim=True)  # taken off first: a small temperature makes infinities of large scores
+    # The maximum is subtracted first: large scores divided by a small temperature would be infinite.
+    best = scores.amax(dim=-1, keepdim=True)
     scores = torch.where(scores == NEVER, NEVER, (scores - best) / options.temperature)
+    # A stable sort: ties are in the order of the vocabulary in every batch.
     ordered, pieces = scores.sort(dim=-1, descending=True, stable=True)
     if options.top_k:
         ordered[:, options.top_k :] = NEVER
     shares = ordered.softmax(dim=-1)
     reached = shares.cumsum(dim=-1)
-    if options.top_p < 1:  # a piece stays if those before it do not reach top_p
+    if options.top_p < 1:  # a piece is kept if the sum before it is below top_p
         shares = shares.masked_fill(reached - shares >= options.top_p, 0)
         reached = shares.cumsum(dim=-1)
     at = torch.tensor(draws, dtype=torch.float64, device=allowed.device)[:, None] * reached[:, -1:]
@@ -188,7 +193,7 @@ def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) 
 
 
 def normalised(total: float, pieces: int, penalty: float) -> float:
-    """Return the score of a text: its log-probability over ((5 + pieces) / 6)^penalty (Wu et al. 2016, equation 14).
+    """Return the score of a text: log-probability / ((5 + pieces) / 6)^penalty (Wu et al. 2016, equation 14).
 
     >>> normalised(-6.0, 7, 0.0), normalised(-6.0, 7, 1.0)
     (-6.0, -3.0)
@@ -198,7 +203,7 @@ def normalised(total: float, pieces: int, penalty: float) -> float:
 
 @dataclass(eq=False)
 class _Search:
-    """The beams of one prompt: those that are open, with their log-probabilities, and the best that has ended."""
+    """The beams of one prompt: the open ones with their log-probabilities, best first, and the best finished one."""
 
     row: int
     open: list[tuple[float, list[int]]]
@@ -206,17 +211,18 @@ class _Search:
     score: float = NEVER
 
     def end(self, total: float, pieces: list[int], ended: Ending, penalty: float) -> None:
-        """Keep a text that has ended if it is the best so far; the end piece counts as one of its pieces."""
+        """Keep a finished text if it is the best so far. The end piece counts for its length."""
         score = normalised(total, len(pieces) + (ended == "end"), penalty)
         if score > self.score:
             self.score = score
             self.best = WrittenRow(row=self.row, pieces=tuple(pieces), log_probability=total, ended=ended)
 
     def is_won(self, options: GenerationOptions) -> bool:
-        """Return whether no open text can become better than the best: none becomes likelier by more pieces."""
+        """Return whether no open text can surpass the best one, since log-probabilities only decrease."""
         if not self.open:
             return True
         total, pieces = self.open[0]
+        # A positive penalty favours long texts: the bound is the score at the largest length.
         longest = options.most if options.length_penalty > 0 else len(pieces) + 1
         return self.best is not None and self.score >= normalised(total, longest, options.length_penalty)
 
@@ -245,7 +251,7 @@ def _by_beams(
         if not going:
             return
         if parents != list(range(first)):
-            # Where each search keeps its places, prompts need not be moved, only what was written.
+            # If every search keeps its rows, the prompts stay in place in the cache, and only later columns move.
             related = owners == [one.row for one in going for _ in one.open]
             decoder.choose(torch.tensor(parents, device=allowed.device), related=related)
         searches = going
@@ -255,13 +261,15 @@ def _by_beams(
 
 
 def _advanced(search: _Search, shares: Tensor, options: GenerationOptions, end: int | None, *, last: bool) -> list[int]:
-    """Make one step of a search by the log-probabilities (open, V), and return the places of the new beams' parents.
+    """Advance a search by the log-probabilities (open, V), and return the indices of the new beams' parents.
 
-    None are returned where the search is over. Of the 2 beams best continuations those that end among the first
-    `beams` are texts, and the first `beams` others stay open.
+    An empty list means that the search is over. Of the best 2 * beams continuations, those with the end piece among
+    the first `beams` are finished texts, and the first `beams` of the others stay open.
     """
     totals = torch.tensor([total for total, _ in search.open], dtype=shares.dtype, device=shares.device)
+    # (open * V,): all continuations of all beams compete; index = parent * V + piece.
     every = (totals[:, None] + shares).flatten()
+    # 2 * beams: at most one continuation per beam has the end piece, so at least `beams` others remain.
     found = every.topk(min(2 * options.beams, len(every)))
     kept: list[tuple[float, list[int]]] = []
     parents: list[int] = []
@@ -277,6 +285,7 @@ def _advanced(search: _Search, shares: Tensor, options: GenerationOptions, end: 
             kept.append((total, [*pieces, piece]))
             parents.append(parent)
     if last or (not kept and search.best is None):
+        # At the largest length, or without any continuation, the open beams are results, too.
         for total, pieces in kept or search.open:
             search.end(total, pieces, "most", options.length_penalty)
         return []

@@ -1,4 +1,4 @@
-"""How text is written: the settings of generation. No torch."""
+"""The settings of text generation. No torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions:
-    """How long a text may be, and how its pieces are drawn."""
+    """The length of a generated text, and the sampling of its pieces."""
 
     most: int = 0
     """Most pieces that are written; 0 for a run's own number, else 64, or half of what the model reads where that is
@@ -49,11 +49,11 @@ class GenerationOptions(DrawingOptions):
     """So many pieces in a row are written only once; 0 for any repetition."""
 
     def fitting(self, length: int) -> Self:
-        """Return the options for a model that reads `length` tokens."""
+        """Return the options with `most` filled in for a model that reads `length` tokens."""
         return replace(self, most=self.most or min(DEFAULT_MOST, length // 2))
 
     def require_possible(self) -> None:
-        """Raise UserError at all values that cannot be, and at settings that contradict each other."""
+        """Raise UserError with all values out of range and all settings that contradict each other."""
         problems = Problems(heading="The text cannot be written so")
         for _, problem in self._impossible():
             problems.add(problem, code="invalid-value")
@@ -62,7 +62,7 @@ class GenerationOptions(DrawingOptions):
         problems.stop_if_any()
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield each setting that cannot be, or contradicts another, with what is wrong with it."""
+        """Yield (setting, problem) for each value out of range and each contradiction."""
         yield from self._impossible()
         yield from self._contradictions()
 
@@ -107,7 +107,7 @@ class GenerationOptions(DrawingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GivenOptions(DrawingOptions):
-    """How text is written, as a user gives it: what is left open is as a run of generate says, or as nothing does."""
+    """The settings of generation as a user gives them; None leaves a setting to the run, or to its default."""
 
     least: int | None = None
     """Pieces that are written before the text may end; left open, a run's own number, else 0."""
@@ -121,7 +121,7 @@ class GivenOptions(DrawingOptions):
     """So many pieces in a row are written only once; 0 for any repetition. Left open, a run's own number, else 0."""
 
     def over(self, own: GenerationOptions) -> GenerationOptions:
-        """Return a run's own options with those that are given in their place. With sample there is no search.
+        """Return a run's options, overridden by those that are given. With `sample` beam search is off.
 
         >>> own = GenerationOptions(most=20, beams=4, no_repeat=2)
         >>> chosen = GivenOptions(most=9, no_repeat=0).over(own)

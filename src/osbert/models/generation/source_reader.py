@@ -1,4 +1,4 @@
-"""What writes texts from their sources: the blocks of a decoder, and the keys and values of what an encoder read."""
+"""The decoder of encoder-decoders: the decoder's blocks, with cached keys and values of the encoded sources."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from osbert.models.transformer.block import Block, DecoderBlock
 
 
 class SourceDecoder(LeftToRightDecoder):
-    """A decoder in evaluation mode; of each layer it keeps the keys and values (rows, S, H, K) of the sources.
+    """A decoder in evaluation mode. It caches the keys and values (rows, H, S, K) of the sources for each layer.
 
-    Every prompt has a source, and as many pieces as every other: mostly the one with which writing starts.
+    Every prompt has a source. All prompts have the same number of pieces, usually just the start piece.
     """
 
     def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, encoder: Callable[[Batch], States]) -> None:
-        """Stand for a model; `Pair.decoder` makes one."""
+        """Wrap a model; made by `Pair.decoder`."""
         self.encoder = encoder
         super().__init__(backbone, head)
 
@@ -35,7 +35,7 @@ class SourceDecoder(LeftToRightDecoder):
         self.seen = torch.zeros(0, dtype=torch.bool)
 
     def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
-        """Read the sources, and the prompts, a row each, and return the scores (rows, V) of each one's next piece."""
+        """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
         sources = [replace(one.source, record=row, targets={}) for row, one in enumerate(prompts) if one.source]
@@ -54,13 +54,14 @@ class SourceDecoder(LeftToRightDecoder):
                 for part in block.cross.keys(hidden)
             )
             self.keys.append((key, value))  # (rows, H, S, K) each
+        # True for the columns that hold a source token, in the order of the prompts.
         columns = torch.arange(room, device=self.device)
         self.seen = (columns < counts[rows.argsort()][:, None])[:, None, None]  # (rows, 1, 1, S)
-        # Prompts are equally long, so that rows stay in their order.
+        # Prompts are equally long, so collating them does not change the order of rows.
         return super().begin([replace(prompt, source=None) for prompt in prompts], most=most)
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
-        """Go on with these rows alone; `related`: each is of the source of the row whose place it takes."""
+        """Continue with these rows; `related`: each has the same source as the row that it replaces."""
         super().choose(rows, related=related)
         if not related:
             self.seen = self.seen[rows]

@@ -1,8 +1,8 @@
-"""The blocks of a Transformer as a step of generation computes them: few rows, no gradients, weights made ready once.
+"""The blocks of a Transformer for generation steps: few rows, no gradients, weights prepared once.
 
-A step reads one piece of each row, so that its time goes to reading the weights, and to the calls around small
-products. So each block's parts are looked up once, and after some steps its matrices are laid out anew for oneDNN where
-that is faster: a product of few rows then takes about half the time. `Block` is the definition; tests hold both equal.
+A step reads one piece of each row, so most of its time is reading the weights and calling small products. Therefore the
+parts of each block are looked up once, and after some steps its matrices are reordered for oneDNN if that is faster: a
+product of few rows then takes about half the time. `Block` is the definition; tests compare both.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from osbert.models.transformer.block import Block, DecoderBlock
 from osbert.models.transformer.positions import rotate
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries, keys and values (rows, Q, H, K) of the new tokens -> what attention mixes for them (rows, Q, H, K)."""
+"""Queries, keys and values (rows, Q, H, K) of the new tokens -> the output of attention (rows, Q, H, K)."""
 AcrossAttend = Callable[[Tensor], Tensor]
-"""The same of queries alone, whose keys and values are those of a source."""
+"""The same for cross-attention: queries (rows, Q, H, K) -> output, with the keys and values of a source."""
 RowFunction = Callable[[Tensor], Tensor]
 WORTHWHILE = 8
 """Fewest pieces of a text for which weights are laid out anew: that takes about as long as two or three steps."""
@@ -32,16 +32,16 @@ MANY = 32
 
 
 class StepProduct:
-    """A linear layer, or the product with a table: (M, inputs) -> (M, outputs), in one precision."""
+    """A linear layer or a product with a table, (M, inputs) -> (M, outputs), in a fixed precision."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> None:
-        """Take the weight (outputs, inputs) and the bias (outputs,); in another precision they are copied."""
+        """Take weight (outputs, inputs) and bias (outputs,). They are copied only if their precision differs."""
         self.weight = weight.detach().to(precision)
         self.bias = None if bias is None else bias.detach().to(precision)
         self.laid_out: Tensor | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the product of rows of any precision, in that of the weight."""
+        """Return the product (M, outputs) in the precision of the weight; rows of another precision are converted."""
         rows = rows.to(self.weight.dtype)
         if self.laid_out is None:
             return functional.linear(rows, self.weight, self.bias)
@@ -49,14 +49,14 @@ class StepProduct:
         return made
 
     def lay_out(self, rows: int) -> None:
-        """Keep a copy of the weight in the order in which products of about so many rows read it, if that is faster."""
+        """Keep a copy of the weight in oneDNN's order for products of about `rows` rows, if that is faster."""
         kind = self.weight.device.type
         if kind == "cpu" and (compiled(kind, self.weight.dtype) or spares_time()):
             self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows)
 
 
 class StepAttention:
-    """The products of an attention, self or across."""
+    """The products of a self-attention or cross-attention."""
 
     def __init__(self, attention: Attention, precision: torch.dtype) -> None:
         """Look up the parts of `attention`."""
@@ -86,7 +86,7 @@ class StepAttention:
 
 
 class StepBlock:
-    """A block: the states (M, D) of new tokens, Q of each row, to those of the next block."""
+    """A block: states (M, D) of new tokens -> (M, D), with M = rows * Q."""
 
     def __init__(self, block: Block, precision: torch.dtype) -> None:
         """Look up the parts of `block`, whose model is in evaluation mode."""
@@ -105,7 +105,7 @@ class StepBlock:
             self.cross_norm = row_function(block.cross_norm)
 
     def lay_out(self, rows: int) -> None:
-        """Lay the weights out for products of about so many rows."""
+        """Reorder the weights for products of about `rows` rows."""
         across = [] if self.cross is None else [part for part in (self.cross.query, self.cross.outward) if part]
         for product in (*self.attention.products, self.up, self.down, *across):
             product.lay_out(rows)
@@ -119,7 +119,7 @@ class StepBlock:
         turns: Tensor | None,
         across: AcrossAttend,
     ) -> Tensor:
-        """Return the states (M, D) that the block gives; `shape`: the rows, and the new tokens of each."""
+        """Return the block's output (M, D). `shape`: (rows, Q)."""
         attention = self.attention
         parts = attention.projected(self.attention_norm(hidden) if self.before else hidden, turns)
         mixed = attend(*(part.unflatten(0, shape) for part in parts))
@@ -143,7 +143,7 @@ class StepBlock:
 
 
 def row_function(module: nn.Module) -> RowFunction:
-    """Return what a norm, or another module without state, computes of rows, without the calls around it."""
+    """Return a norm as a plain function, which saves the calls of `nn.Module`; other modules are returned unchanged."""
     if isinstance(module, nn.Identity):
         return _same
     if isinstance(module, nn.LayerNorm):

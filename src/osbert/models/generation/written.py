@@ -1,4 +1,4 @@
-"""What a model wrote after a text, or for one. No torch."""
+"""The result of text generation. No torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a model wrote after a text.
+    """The text that a model generated for a given text.
 
-    `text`: what was written; where a space belongs between it and the given text, it begins with one. `pieces`: how
-    many it is made of. `log_probability`: of them all, and of the end if it was written, in nats. `ended`: "end", the
-    model ended the text; "most": it wrote as many pieces as it was allowed to. `truncated`: pieces of the given text
-    that were not read: of its beginning where the model goes on with it, else of its end.
+    `text`: starts with a space if one belongs between it and the given text. `pieces`: its number of pieces.
+    `log_probability`: the sum over all pieces, and the end piece if the model predicted it, in nats. `ended`: "end" if
+    the model ended the text; "most" if it reached the largest number of pieces. `truncated`: number of pieces of the
+    given text that were not read: its first ones if the model continues the text, else its last ones.
     """
 
     text: str

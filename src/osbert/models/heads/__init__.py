@@ -1,1 +1,1 @@
-"""What stands on a backbone: states in, outputs and a loss out, one file for each form."""
+"""Heads of a backbone: states to outputs and a loss, one file for each form."""

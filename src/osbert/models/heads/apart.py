@@ -1,4 +1,4 @@
-"""The head of pairs whose texts are read apart: a layer on their two vectors, as a sentence encoder compares them."""
+"""The head of pairs whose texts are encoded separately: a layer on features of their two vectors (bi-encoder)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from osbert.models.pooling import pair_blocks
 class ApartHead(SequenceHead):
     """Pooled states of two texts -> K scores a pair, by a linear layer on u, v, |u - v|, uv and their cosine.
 
-    After Sentence-BERT (Reimers and Gurevych 2019, section 3). The outputs are the vectors, since a batch need not hold
-    both texts of a pair where nothing is learnt; decoding scores them with the layer, which `learnt` gives. The first
+    After Sentence-BERT (Reimers and Gurevych 2019, section 3). The outputs are the vectors, since in
+    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `learnt`. The first
     sequence of a record carries its label.
     """
 
@@ -34,7 +34,7 @@ class ApartHead(SequenceHead):
 
     @staticmethod
     def inputs(width: int) -> int:
-        """Return the size of all blocks of a pair."""
+        """Return the size of all features of a pair."""
         return 4 * width + 1
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -42,7 +42,7 @@ class ApartHead(SequenceHead):
         return functional.normalize(states.pooled.float(), dim=-1)
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
-        """Return what the vectors say of each of M labelled pairs, (M, D) four times and (M, 1)."""
+        """Return the features of M labelled pairs: u, v, |u - v|, uv (M, D) each, and their cosine (M, 1)."""
         vectors, first = self.outputs(states, batch), batch.targets[self.target].index
         found: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
         return found

@@ -1,4 +1,4 @@
-"""Linear chains, decoded: the best path of labels (Viterbi) and how likely parts of it are. Plain numpy, no torch."""
+"""Decoding of linear chains: the best path of labels (Viterbi) and the probability of its parts. No torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 Scores = NDArray[np.float64]
 
 FORBIDDEN = -1e4
-"""Added where a step is not allowed: less than any path of allowed steps, and still a number."""
+"""Score of a forbidden step: lower than any path of allowed steps, and finite, so that sums are never NaN."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """What a path of K labels scores beside the labels themselves.
+    """The transition scores of a path over K labels.
 
-    `steps` (K, K): from a label (row) to the next. `first`, `last` (K,): at the path's ends.
+    `steps` (K, K): from a label (row) to the next. `first`, `last` (K,): of the first and the last label.
     """
 
     first: Scores
@@ -28,7 +28,7 @@ class Chain:
 
     @classmethod
     def free(cls, labels: int) -> Self:
-        """Return the chain in which each of K labels may follow each: labels are then chosen one by one."""
+        """Return the chain without transition scores: each of K labels may follow each."""
         return cls(first=np.zeros(labels), steps=np.zeros((labels, labels)), last=np.zeros(labels))
 
     def legal(self, labels: Sequence[str], follows: Callable[[str, str], bool]) -> Self:
@@ -39,8 +39,8 @@ class Chain:
     def best(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
         """Return the labels (n,) of the path with the highest score, given each label's `scores` (n, K).
 
-        Viterbi's algorithm (1967): the best path to each label of a place is the best one to a label of the place
-        before, and the step from there. The likeliest labels by themselves are O, I-PER here, which is no legal path:
+        Viterbi's algorithm (1967): the best path to a label is the best path to a label of the previous index, plus the
+        step from there. Here the labels with the highest scores are O, I-PER, which is not a legal path:
 
         >>> from osbert.reading.tagged.schemes import follows
         >>> labels = ["O", "B-PER", "I-PER"]
@@ -50,11 +50,14 @@ class Chain:
         (['O', 'I-PER'], ['B-PER', 'I-PER'])
         """
         if self._is_free:
+            # Without transitions the labels are independent.
             return scores.argmax(axis=1)
         count = len(scores)
+        # came[i, k]: the label at i - 1 on the best path to label k at i.
         came = np.empty(scores.shape, np.int64)
         total = self.first + scores[0]
         for place in range(1, count):
+            # (K, K): the score of the best path to a label (row), and on to the next (column).
             ways = total[:, None] + self.steps
             came[place] = ways.argmax(axis=0)
             total = ways.max(axis=0) + scores[place]
@@ -67,9 +70,9 @@ class Chain:
     def shares(
         self, scores: NDArray[np.floating], path: NDArray[np.int64], parts: Sequence[tuple[int, int]]
     ) -> list[float]:
-        """Return of each part [start, end) of a path the probability that all its labels are those of the path.
+        """Return the probability of each part [start, end) of a path: that all its labels are those of `path`.
 
-        Of all paths that there are, by the forward-backward algorithm (Rabiner 1989, section III);
+        It is the sum over all paths with these labels, by the forward-backward algorithm (Rabiner 1989, section III).
         `scores` (n, K) and `path` (n,) as in `best`.
 
         >>> scores = np.log([[0.6, 0.4], [0.5, 0.5]])
@@ -81,14 +84,18 @@ class Chain:
             return []
         steps = np.arange(len(path))
         if self._is_free:
+            # Independent labels: the log-probability of a part is a sum.
             own = scores[steps, path] - np.logaddexp.reduce(scores, axis=1)
             return [float(np.exp(own[start:end].sum())) for start, end in parts]
         forward, backward = self._forward(scores), self._backward(scores)
+        # The log-partition function: the sum over all paths.
         whole = np.logaddexp.reduce(forward[-1] + self.last)
+        # gained[i]: what index i adds to the path, its own score and the step to it.
         gained = scores[steps, path].astype(np.float64)
         gained[1:] += self.steps[path[:-1], path[1:]]
 
         def share(start: int, end: int) -> float:
+            # Everything up to `start`, the fixed labels after it, and everything from `end` on.
             before, after = forward[start, path[start]], backward[end - 1, path[end - 1]]
             return float(np.exp(before + gained[start + 1 : end].sum() + after - whole))
 
@@ -99,7 +106,7 @@ class Chain:
         return not (self.first.any() or self.steps.any() or self.last.any())
 
     def _forward(self, scores: NDArray[np.floating]) -> Scores:
-        """Return the log-sum of all paths that end in each label, (n, K)."""
+        """Return the log-sum-exp (n, K) of the scores of all paths that end in each label."""
         found = np.empty(scores.shape)
         found[0] = self.first + scores[0]
         for place in range(1, len(scores)):
@@ -108,7 +115,7 @@ class Chain:
         return found
 
     def _backward(self, scores: NDArray[np.floating]) -> Scores:
-        """Return the log-sum of all that can come after each label, (n, K)."""
+        """Return the log-sum-exp (n, K) of the scores of all continuations after each label."""
         found = np.empty(scores.shape)
         found[-1] = self.last
         for place in range(len(scores) - 2, -1, -1):
@@ -117,9 +124,9 @@ class Chain:
 
 
 def forbidden(labels: Sequence[str], follows: Callable[[str, str], bool]) -> Chain:
-    """Return the chain that scores FORBIDDEN where `follows`(before, label) says no, and 0 elsewhere.
+    """Return the chain that scores FORBIDDEN if `follows`(before, label) is False, and 0 otherwise.
 
-    At the ends of a path "O" stands before and after it.
+    A path is treated as if "O" came before and after it.
     """
     steps = [[_ban(follows(before, label)) for label in labels] for before in labels]
     return Chain(

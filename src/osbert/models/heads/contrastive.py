@@ -1,4 +1,4 @@
-"""The contrastive loss: of all second texts in a pass, which one belongs to the first? (SimCSE, Gao et al. 2021)"""
+"""The contrastive loss with in-batch negatives (SimCSE, Gao et al. 2021)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from osbert.models.pooling import Pooling, pooled
 
 
 class ContrastiveHead(Head):
-    """States of texts -> a vector each; a text's negatives are the second texts of the other records in the pass.
+    """States of texts -> a vector each; the negatives of a text are the second texts of the other records in the pass.
 
-    So the loss is no sum over records that could be parted: a step must be one pass (`Batch.whole`).
+    The loss cannot be split into sums over records, so a step must be one pass (`Batch.whole`).
     """
 
     form = "vectors"
     pooling: Pooling
 
     def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
-        """Stand on `backbone`; the batch's targets `target` stand on the first sequence of each record.
+        """Stand on `backbone`; the batch's targets `target` belong to the first sequence of each record.
 
-        A dense layer and tanh stand above the vectors in training alone, SimCSE's "w/ MLP (train)".
+        In training only, a dense layer and tanh follow the pooling: SimCSE's "w/ MLP (train)".
         """
         super().__init__()
         self.target = target
@@ -44,7 +44,7 @@ class ContrastiveHead(Head):
         return torch.stack(pooled(states.hidden, batch, self.pooling, self.summaries(batch)))
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats of R records: each finds its second text among R."""
+        """Return the summed cross-entropy in nats of R records, each a choice among the R second texts."""
         first = batch.targets[self.target].index
         second = partners(batch, first)
         vectors = functional.normalize(torch.tanh(self.dense(self.outputs(states, batch))).float(), dim=-1)
@@ -54,17 +54,17 @@ class ContrastiveHead(Head):
 
 
 class SameTextHead(Head):
-    """Reads each sequence twice, under other dropout; its own second reading is to be the nearest of the pass.
+    """Encodes each sequence twice with different dropout; the positive of a vector is the second one of its text.
 
-    The vectors themselves are compared: the dense layer of "w/ MLP (train)" would be new, and move vectors that are
-    good already.
+    The pooled vectors are compared directly. A new dense layer, as in "w/ MLP (train)", would disturb vectors that are
+    already good.
     """
 
     form = "vectors"
     pooling: Pooling
 
     def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
-        """Stand on `backbone`; the batch's targets `target` stand on every sequence."""
+        """Stand on `backbone`; every sequence of a batch has a target `target`."""
         super().__init__()
         self.target = target
         self.pooling = pooling
@@ -72,16 +72,17 @@ class SameTextHead(Head):
         self.summaries = backbone.summaries
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
-        """Return the batch with each of its B sequences once more, behind them all."""
+        """Return the batch with a copy of its B sequences appended."""
         return (twice(batch) if self.target in batch.targets else batch), {}
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the vectors (M, D) of the first readings."""
+        """Return the vectors (M, D) of the first encodings."""
         return self._vectors(states, batch)[batch.targets[self.target].index]
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats of the first readings."""
+        """Return the summed cross-entropy in nats of the first encodings."""
         target, vectors = batch.targets[self.target], functional.normalize(self._vectors(states, batch).float(), dim=-1)
+        # The batch was doubled: the copy of sequence i is sequence i + B.
         first, second = vectors[target.index], vectors[target.index + len(batch.lengths) // 2]
         return in_batch(first, second, temperature=self.temperature, count=target.count)
 
@@ -90,7 +91,8 @@ class SameTextHead(Head):
 
 
 def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float) -> Loss:
-    """Return the summed cross-entropy in nats of R vectors (R, D) of length 1: each finds its own among R others."""
+    """Return the summed cross-entropy in nats of unit vectors `first` (R, D), each a choice among `second` (R, D)."""
+    # Cosines over the temperature (SimCSE, equation 5); the diagonal holds the positives.
     scores = first @ second.T / temperature  # (R, R)
     right = torch.arange(len(first), device=scores.device)
     hits = (scores.detach().argmax(dim=-1) == right).sum()
@@ -98,7 +100,7 @@ def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float)
 
 
 def twice(batch: Batch) -> Batch:
-    """Return a batch with its B sequences a second time behind the first; the targets stay those of the first."""
+    """Return a batch with its B sequences repeated after the last one; targets are those of the first copy."""
     columns: dict[str, Any] = {
         name: torch.cat([column, column]) for name in TOKEN_COLUMNS if (column := getattr(batch, name)) is not None
     }
@@ -116,6 +118,7 @@ def partners(batch: Batch, first: Tensor) -> Tensor:
     others = torch.ones(len(batch.lengths), dtype=torch.bool, device=first.device)
     others[first] = False
     second = others.nonzero().squeeze(1)
+    # Sorted by record, so that searchsorted finds the partner of each record.
     ordered = second[batch.records[second].argsort()]
     ranks = torch.searchsorted(batch.records[ordered], batch.records[first])
     return ordered[ranks]

@@ -1,8 +1,7 @@
 """A conditional random field over chains of labels (Lafferty et al. 2001): its likelihood, flat and without padding.
 
-A path of labels scores what its labels score by themselves, and what each step from a label to the next scores; its
-probability is its share among all paths. The sum over all paths is found by the forward algorithm, all chains at once.
-Decoding is chain.py's.
+The score of a path is the sum of the scores of its labels and of the transitions between them; its probability is a
+softmax over all paths. The forward algorithm computes the normaliser for all chains at once. Decoding is in chain.py.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from osbert.models.heads.chain import Chain
 
 
 class ChainField(nn.Module):
-    """Scores of K labels' steps, learnt: `first` and `last` (K,), `steps` (K, K) from a label (row) to the next.
+    """Learned transition scores of K labels: `first` and `last` (K,), `steps` (K, K) from a label (row) to the next.
 
-    What the chain of `bans` adds is no parameter: it rules steps out.
+    The chain `bans` adds fixed scores, which forbid steps.
     """
 
     first_bans: Tensor
@@ -27,7 +26,7 @@ class ChainField(nn.Module):
     last_bans: Tensor
 
     def __init__(self, bans: Chain) -> None:
-        """Start all steps alike, at 0."""
+        """Start all transition scores at 0."""
         super().__init__()
         count = len(bans.first)
         self.first = nn.Parameter(torch.zeros(count))
@@ -37,16 +36,16 @@ class ChainField(nn.Module):
             self.register_buffer(f"{name}_bans", torch.from_numpy(getattr(bans, name)).float(), persistent=False)
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the log-probability (S,) of the labels (M,) of S chains that lie end to end, `lengths` labels each.
+        """Return the log-probability (S,) of the labels (M,) of S concatenated chains of the given `lengths` (S,).
 
-        `scores` (M, K): what each label scores by itself.
+        `scores` (M, K): the score of each label without transitions.
         """
-        if not lengths:  # no chain, but a loss of 0 with gradients of 0 for all processes to share
+        if not lengths:  # a loss of 0 with gradients of 0: all processes must reduce the same gradients
             return scores.sum(dim=1) + sum(weight.sum() for weight in self.parameters())
         return self._paths(scores, labels, lengths) - self._sums(scores, lengths)
 
     def chain(self) -> Chain:
-        """Return what was learnt, with what is ruled out, for decoding."""
+        """Return the learned transition scores plus the bans, for decoding."""
         first, steps, last = (part.detach().cpu().double().numpy() for part in self._parts())
         return Chain(first=first, steps=steps, last=last)
 
@@ -62,21 +61,26 @@ class ChainField(nn.Module):
         gained = scores.gather(1, labels[:, None]).squeeze(1)  # (M,)
         gained = gained.index_add(0, begins, first[labels[begins]])
         gained = gained.index_add(0, ends - 1, last[labels[ends - 1]])
+        # Every label but the first of a chain has a step from the label before it.
         inner = torch.ones_like(labels, dtype=torch.bool).index_fill(0, begins, False)
         inner = inner.nonzero().squeeze(1)
         gained = gained.index_add(0, inner, steps[labels[inner - 1], labels[inner]])
+        # Sum over each chain: the number of its chain for every label, then index_add.
         chains = torch.repeat_interleave(torch.arange(len(sizes), device=labels.device), sizes)
         return gained.new_zeros(len(sizes)).index_add(0, chains, gained)
 
     def _sums(self, scores: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the log-sum (S,) over all paths of each chain; at step t only chains longer than t take part."""
+        """Return the log-sum-exp (S,) over all paths of each chain; step t computes only the chains longer than t."""
         first, steps, last = self._parts()
         packed = pack_sequence(scores.split(list(lengths)), enforce_sorted=False)  # longest chains first
+        # One split per step: the scores of all chains that have this step, longest chain first.
         head, *others = packed.data.split(packed.batch_sizes.tolist())
         paths = first + head  # (S, K): all paths up to here that end in each label
         over: list[Tensor] = []
         for own in others:
+            # Chains that ended at the last step are the last rows: set them aside.
             over.append(paths[len(own) :])
             paths = torch.logsumexp(paths[: len(own), :, None] + steps, dim=1) + own
         over.append(paths)
+        # The longest chains ended last: reversed, the rows are in the packed order again.
         return torch.logsumexp(torch.cat(over[::-1]) + last, dim=1)[packed.unsorted_indices]

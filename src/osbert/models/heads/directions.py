@@ -44,13 +44,14 @@ class DirectionsHead(Head):
         return Loss(total=total, count=target.count, hits=hits)
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs over so many labels: the product with the table."""
+        """Return the FLOPs for this number of labels: the product with the table."""
         return 2 * labels * self.table.weight.numel()
 
     def _halves(self, states: States, batch: Batch) -> Tensor:
-        """Return the half of a state (M, D / 2) that each label is predicted from."""
+        """Return the half of a state (M, D / 2) from which each label is predicted."""
         from_left, from_right = (
             states.hidden[batch.targets[self.target].index].view(-1, 2, states.hidden.shape[1]).unbind(1)
         )
         side = from_left.shape[1] // 2
+        # Interleaved again, in the order of the labels.
         return self.dropout(torch.stack([from_left[:, :side], from_right[:, side:]], 1).flatten(0, 1))

@@ -1,4 +1,4 @@
-"""ELECTRA's discriminator (Clark et al. 2020): a generator fills masks, this head says which tokens it replaced."""
+"""ELECTRA's discriminator (Clark et al. 2020): a generator fills masks, and this head detects replaced tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from osbert.models.initialisation import initialise
 from osbert.models.transformer.block import ACTIVATIONS
 
 SCORES = 2**23
-"""Most scores over the vocabulary that pieces are drawn from at once."""
+"""Most vocabulary scores in memory while pieces are sampled."""
 
 
 class DiscriminatorHead(Head):
-    """States -> one score a token (N, 1), above 0 where the token is not the one of the text (section 2).
+    """States -> a logit for each token (N, 1): above 0 if it is predicted to be replaced (section 2).
 
-    Dense, the backbone's activation, one linear layer. With a `generator` it learns: `before` has the generator fill
-    the masks of a batch. The target then says for each token by which number the generator's piece is drawn; without a
-    generator it says which tokens are replaced.
+    Dense, the backbone's activation, one linear layer. For training it needs a `generator`, with which `before` fills
+    the masks of a batch; the target of a token is then a uniform number, by which the generator's piece is sampled.
+    Without a generator the targets are labels: 1 for replaced tokens.
     """
 
     form = "replaced"
@@ -46,10 +46,10 @@ class DiscriminatorHead(Head):
         return {name: generator for generator in self.generators for name in generator.heads}
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
-        """Return the batch with pieces of the generator at the masked positions, and the generator's loss.
+        """Return the batch with sampled pieces at the masked positions, and the generator's loss.
 
-        No gradient passes through the drawing (section 2). A piece that is drawn as it was in the text counts as
-        original; where the batch has no masked position, all of it is.
+        No gradient passes through the sampling (section 2). A sampled piece that equals the original counts as
+        original. In a batch without masked positions every token is original.
         """
         losses: dict[str, Loss] = {}
         if not self.generators or self.target not in batch.targets:
@@ -64,6 +64,7 @@ class DiscriminatorHead(Head):
             losses[name] = head(states, masked)
             assert isinstance(head, MaskedLanguageHead)
             with torch.no_grad():
+                # The numbers are part of the example, so pieces do not depend on the batch or the process.
                 numbers = self._numbers(batch)[asked.index]
                 pieces = drawn(head, states.hidden[asked.index], numbers)
             ids = batch.ids.index_copy(0, asked.index, pieces)
@@ -78,8 +79,7 @@ class DiscriminatorHead(Head):
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed binary cross-entropy in nats, and ratios.
 
-        `share`: of all tokens, those that are replaced; `precision`: of the tokens taken for replaced, those that are;
-        `recall`: of the replaced tokens, those taken for it.
+        `share`: the fraction of replaced tokens; `precision` and `recall`: of the predicted replacements.
         """
         target = batch.targets[self.target]
         assert not target.labels.is_floating_point(), "numbers to draw by: `before` makes labels of them"
@@ -95,22 +95,23 @@ class DiscriminatorHead(Head):
         return Loss(total=total, count=target.count, ratios=ratios)
 
     def _numbers(self, batch: Batch) -> Tensor:
-        """Return the number from 0 to 1 of every token (N,) by which a piece is drawn."""
+        """Return the uniform number (N,) in [0, 1) of every token by which its piece is sampled."""
         target = batch.targets[self.target]
         return target.labels.new_zeros(len(batch.ids)).index_copy(0, target.index, target.labels)
 
     def _labelled(self, batch: Batch, replaced: Tensor) -> BatchTarget:
-        """Return the target with 1 at the tokens (N,) that are replaced, 0 at others."""
+        """Return the target with the labels of a mask `replaced` (N,)."""
         target = batch.targets[self.target]
         return BatchTarget(labels=replaced[target.index].long(), index=target.index, per_token=True, count=target.count)
 
 
 def drawn(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
-    """Return the pieces (M,) at which the cumulated probabilities of states (M, D) reach `numbers` (M,), from 0 to 1.
+    """Sample pieces (M,) for states (M, D): those at which the cumulative probabilities reach `numbers` (M,) in [0, 1).
 
-    With uniform numbers this has the distribution of taking the highest score plus Gumbel noise; and a piece follows
-    from its own number, whatever stands beside it in the batch.
+    With uniform numbers this inverse transform sampling has the same distribution as Gumbel-max. A piece depends on its
+    own number only, not on the rest of the batch.
     """
+    # A few rows at a time: all masked tokens of a step by the vocabulary would not fit in memory.
     rows = max(1, SCORES // len(head.bias))
     parts = zip(hidden.split(rows), numbers.split(rows), strict=True)
     return torch.cat([_drawn(head.scores(states).float(), some) for states, some in parts])
@@ -118,15 +119,15 @@ def drawn(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
 
 def _drawn(scores: Tensor, numbers: Tensor) -> Tensor:
     reached = scores.softmax(dim=1).cumsum(dim=1)  # (M, V)
-    # The last sum is 1 to rounding: numbers are taken as shares of it, so that each is below it.
+    # The last sum is 1 up to rounding: numbers are scaled by it, so that none lies beyond it.
     pieces = torch.searchsorted(reached, (numbers[:, None] * reached[:, -1:]).contiguous(), right=True).squeeze(1)
     return pieces.clamp_(max=scores.shape[1] - 1)
 
 
 def make_generator(backbone: Backbone, *, share: float, name: str) -> Learner:
-    """Return a masked language model of `share` of the width that has the backbone's tables, with a head `name`.
+    """Return a masked language model of `share` times the width that shares the backbone's tables, with a head `name`.
 
-    Raises ValueError where the backbone's family has none, or the share gives none that can be built.
+    Raises ValueError if the backbone's family has no such model, or its sizes cannot be built.
     """
     sizes = backbone.architecture.narrowed(share)
     if sizes is None:

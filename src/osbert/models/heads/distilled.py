@@ -1,4 +1,4 @@
-"""What a student learns of a teacher: its softened outputs (Hinton et al. 2015) and its states (Sanh et al. 2019)."""
+"""Distillation: losses against a teacher's softened outputs (Hinton et al. 2015) and its states (Sanh et al. 2019)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from osbert.models.heads.grouped import log_softmax_within
 
 
 class Teacher:
-    """A fine-tuned learner that does not learn. Two losses on one batch cost one forward pass."""
+    """A fine-tuned learner with fixed weights. Two losses on one batch cost one forward pass."""
 
     def __init__(self, learner: Learner, name: str) -> None:
-        """Take the answers of the head `name` of `learner`."""
+        """Use the outputs of the head `name` of `learner`."""
         self.learner = learner.requires_grad_(False).eval()
         self.name = name
         self._last: tuple[Batch, States] | None = None
 
     def states(self, batch: Batch) -> States:
-        """Return the states of a batch, without dropout and gradients."""
+        """Return the states of a batch, without dropout and gradients. The last batch's are cached."""
+        # By identity: two heads of one step are called with the same batch.
         if self._last is None or self._last[0] is not batch:
             with torch.no_grad():
                 self._last = batch, self.learner.to(batch.ids.device).states(batch)
@@ -39,15 +40,15 @@ class SoftTargetHead(Head):
     """The divergence of a head's outputs from a teacher's, both at a temperature T (Hinton et al. 2015, section 2).
 
     T^2 times the Kullback-Leibler divergence of softmax(student / T) from softmax(teacher / T): of a sequence, of each
-    token with a target, or of a span's start and end over the tokens. Labels that are each right or not have a sigmoid
-    each, whose divergences are averaged; of numbers it is the squared error. It has no weights of its own.
+    token with a target, or of a span's start and end over the tokens. For multi-label outputs it is the mean divergence
+    of the sigmoids, for numbers the squared error. The head has no weights.
     """
 
     def __init__(self, head: Head, *, values: Values, target: str, temperature: float, teacher: Teacher | None) -> None:
-        """Compare the outputs of `head`, whose `values` say what they are, where a batch has targets `target`.
+        """Compare the outputs of `head`, of the kind `values`, on sequences with targets `target`.
 
-        Without a `teacher` the targets' labels are its outputs, K for each sequence side by side; with one they are not
-        looked at.
+        Without a `teacher` the labels of the targets are its outputs, K consecutive ones for each sequence; with one
+        the labels are not used.
         """
         super().__init__()
         self.sparse = head.sparse and not head.per_token  # states of tokens without a target would be NaN
@@ -59,7 +60,7 @@ class SoftTargetHead(Head):
         self.compared = (head,)  # in a tuple it is not registered again
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the outputs of the head that learns."""
+        """Return the outputs of the student's head."""
         return self.compared[0].outputs(states, batch)
 
     def forward(self, states: States, batch: Batch) -> Loss:
@@ -67,7 +68,7 @@ class SoftTargetHead(Head):
         target = batch.targets[self.target]
         own = self.outputs(states, batch).float()
         if self.teacher is None:
-            assert target.weights is not None  # of the K labels of a sequence: together its share in the mean
+            assert target.weights is not None  # of K labels; their sum is the weight of the sequence
             theirs, shares = (one.view(-1, own.shape[1]) for one in (target.labels, target.weights))  # (M, K)
             each = self._divergence(own[target.index[:: own.shape[1]]], theirs)  # (M,)
             return Loss(total=(each * shares.sum(1)).sum(), count=target.count)
@@ -82,15 +83,17 @@ class SoftTargetHead(Head):
             return (own - theirs).square().mean(1)
         own, theirs = own / self.temperature, theirs / self.temperature
         if self.kind == "labels":
+            # A sigmoid is a softmax over the logits (x, 0).
             own, theirs = (torch.stack([one, torch.zeros_like(one)], dim=-1) for one in (own, theirs))  # (M, K, 2)
         logs = functional.log_softmax(own, dim=-1), functional.log_softmax(theirs, dim=-1)
         each = functional.kl_div(*logs, reduction="none", log_target=True).sum(-1) * self.temperature**2
         return each.mean(1) if self.kind == "labels" else each
 
     def _of_spans(self, own: Tensor, theirs: Tensor, batch: Batch) -> Tensor:
-        """Return what sums up to the divergences of starts and ends (N, 2), each over the tokens of its sequence."""
+        """Return the terms (N, 2) of the divergences of starts and ends, distributions over a sequence's tokens."""
         tokens = torch.arange(len(own), device=own.device)
         rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
+        # Columns: the student's start and end, the teacher's start and end.
         scores = torch.cat([own, theirs], dim=1) / self.temperature
         logs, _ = log_softmax_within(scores, rows, len(batch.lengths))
         return functional.kl_div(logs[:, :2], logs[:, 2:], reduction="none", log_target=True) * self.temperature**2
@@ -120,5 +123,6 @@ class StateHead(Head):
         own, theirs = self.outputs(states, batch).float(), self.teacher.states(batch).hidden.float()
         apart = 1 - functional.cosine_similarity(own, theirs, dim=-1)  # (N,)
         lengths = torch.tensor(batch.lengths, device=apart.device)
+        # Each sequence adds the mean over its tokens.
         total = (apart / lengths.repeat_interleave(lengths)).sum()
         return Loss(total=total, count=batch.targets[self.target].count)

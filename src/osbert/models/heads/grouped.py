@@ -1,4 +1,4 @@
-"""Heads whose softmax runs over a group: a sequence's tokens (the span of an answer), or the choices of a record."""
+"""Heads with a softmax over a group: the tokens of a sequence (answer spans), or the choices of a record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SpanHead(Head):
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed negative log-likelihood of starts and ends, each under a softmax over its sequence.
 
-        The mean over both is that of the start's and the end's mean, as google-research/bert takes it.
+        The mean over all labels equals the average of the losses of start and end, as in google-research/bert.
         """
         target = batch.targets[self.target]
         scores = self.outputs(states, batch).float()
@@ -52,9 +52,9 @@ class ChoiceHead(Head):
     sparse = True
 
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
-        """Stand on `backbone`; learn from the batch's targets `target`, which the right choices alone carry.
+        """Stand on `backbone`; learn from the batch's targets `target`, one at the right choice of each record.
 
-        `dropout`: the share of the pooled state dropped in training.
+        `dropout`: the dropout rate of the pooled state.
         """
         super().__init__()
         self.target = target
@@ -69,7 +69,7 @@ class ChoiceHead(Head):
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed negative log-likelihood of the right choices, under a softmax over those of a record.
 
-        The batch must hold all choices of its records: a task says so by `together`.
+        The batch must hold all choices of its records (`together` of the task).
         """
         right = batch.targets[self.target].index
         scores = self.outputs(states, batch).float()
@@ -80,12 +80,13 @@ class ChoiceHead(Head):
 
 
 def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the log-softmax of scores (N, K) over those of one row, `rows` (N,) of `count`; and each row's highest.
+    """Return the log-softmax (N, K) of scores (N, K) within groups, and the highest score of each group (count, K).
 
-    Of shapes (N, K) and (count, K); no padding, and no loop over rows.
+    `rows` (N,): the group of each score, of `count` groups. It needs no padding and no loop over groups.
     """
     places = rows[:, None].expand_as(scores)
     lowest = torch.full((count, scores.shape[1]), -torch.inf, dtype=scores.dtype, device=scores.device)
+    # The maximum of each group is subtracted before exp, so that nothing overflows.
     top = lowest.scatter_reduce(0, places, scores.detach(), "amax")
     shifted = scores - top[rows]
     sums = torch.zeros_like(top).index_add(0, rows, shifted.exp())

@@ -1,4 +1,4 @@
-"""Heads that predict: masked pieces from token states, classes, labels or numbers from a sequence's pooled state."""
+"""Prediction heads: masked pieces from token states; classes, labels or numbers from pooled states."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from osbert.models.transformer.block import ACTIVATIONS, norm_of
 class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
-    Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
-    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1),
-    with the biases where they say `piece_biases = true` (XLNet);
-    with a table of the head's own in place of the piece embeddings where they say `tied = false`.
-    `writes`: where it predicts the next piece of a text that it writes from a source; None where it has not learnt to.
-    Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
+    Dense, activation, norm, then the product with the piece embeddings and a bias for each piece. The settings of the
+    backbone change this: with `piece_transform = false` the product alone (GPT, Radford et al. 2018, section 3.1), with
+    `piece_biases = true` plus biases (XLNet); with `tied = false` the head has a table of its own. `writes`: the token
+    at which it predicts the next piece when generating from a source; None if it is not trained for that. Only labelled
+    tokens, about 15%, are multiplied with the vocabulary.
     """
 
     form: Form = "mlm"
@@ -38,7 +37,7 @@ class MaskedLanguageHead(Head):
     bias: Tensor
 
     def __init__(self, backbone: Backbone, *, target: str = "mlm", writes: Writing | None = None) -> None:
-        """Stand on `backbone`, as a rule sharing its piece embeddings; learn from the batch's targets `target`."""
+        """Stand on `backbone`, sharing its piece embeddings if tied; learn from the batch's targets `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
@@ -53,8 +52,10 @@ class MaskedLanguageHead(Head):
         elif sizes.piece_biases:
             self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         else:
+            # The fused loss always needs a bias; 0 here, and no part of the state dict.
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
         self.transforms = sizes.piece_transform
+        # T5's first release divides states by sqrt(D) before the tied product.
         self.scale = sizes.width**-0.5 if sizes.scaled_pieces else 1.0
         self.activation = ACTIVATIONS[sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
@@ -64,7 +65,7 @@ class MaskedLanguageHead(Head):
 
     @property
     def pieces(self) -> Tensor:
-        """Return the vectors of the pieces (V, D') that states are compared with."""
+        """Return the output embeddings of the pieces (V, D')."""
         return (self.table or self.tied[0]).weight
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -87,17 +88,17 @@ class MaskedLanguageHead(Head):
         return Loss(total=total, count=target.count, hits=hits)
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs over so many labels, the product with the piece embeddings included."""
+        """Return the FLOPs for this number of labels, including the product with the piece embeddings."""
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
     def transformed(self, hidden: Tensor) -> Tensor:
-        """Return what is compared with the vectors of the pieces, (M, D'), for token states (M, D)."""
+        """Return the vectors (M, D') to multiply with the output embeddings, for token states (M, D)."""
         hidden = self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
         return hidden if self.scale == 1 else hidden * self.scale
 
 
 def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:
-    """Set a vocabulary bias to the log of the pieces' shares in `counts` (V,), with one added to each count."""
+    """Set a vocabulary bias to the log of the unigram probabilities of `counts` (V,), with one added to each count."""
     shares = (counts + 1.0) / (counts + 1.0).sum()
     head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(shares)))
 
@@ -119,9 +120,9 @@ class SequenceHead(Head):
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
-        `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
-        fine-tuning (appendix A.3). The attribute `loss`, of scores (M, K) and their targets, is cross-entropy until it
-        is replaced.
+        `dropout`: the dropout rate of the pooled state, 0 for next-sentence prediction and 0.1 for fine-tuning
+        (appendix A.3). The attribute `loss`, a function of scores (M, K) and their targets, is cross-entropy by
+        default.
         """
         super().__init__()
         self.form = form
@@ -133,7 +134,7 @@ class SequenceHead(Head):
 
     @staticmethod
     def inputs(width: int) -> int:
-        """Return how many numbers the layer reads, for states of some width."""
+        """Return the input size of the layer for states of this width."""
         return width
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -141,7 +142,7 @@ class SequenceHead(Head):
         return self.linear(self.dropout(states.pooled))
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
-        """Return what the layer reads of the labelled sequences (M, ...), in blocks that are of one kind each."""
+        """Return the layer's inputs for the labelled sequences, in blocks (M, ...) of one kind of feature each."""
         return [states.pooled[batch.targets[self.target].index]]
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
@@ -154,10 +155,10 @@ class SequenceHead(Head):
 
 
 class OrdersHead(SequenceHead):
-    """Pooled states -> K scores a sequence; of pairs in both orders their sum, each with half of the biases.
+    """Pooled states -> K scores a sequence. A pair is read in both orders, and its scores are summed.
 
-    So the two states of a pair are added before the layer (GPT, Radford et al. 2018, figure 1). One of the sequences of
-    a record carries its label.
+    Each order adds half of the biases, which equals adding the two states before the layer (GPT, Radford et al. 2018,
+    figure 1). One sequence of a record carries its label.
     """
 
     def __init__(self, backbone: Backbone, *, target: str, labels: int, dropout: float = 0.0, orders: int = 1) -> None:
@@ -168,25 +169,26 @@ class OrdersHead(SequenceHead):
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence."""
         scores = super().outputs(states, batch)
+        # Scores are summed over orders: each keeps 1 / orders of the bias, so that the sum has it once.
         return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
+        """Return the scores (M, K) of the labelled sequences, summed over the orders of their records."""
         return super().labelled(states, batch) if self.orders == 1 else self._summed(self.outputs(states, batch), batch)
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
-        """Return the pooled states (M, D) of the labelled sequences, those of their records' other orders added."""
+        """Return the pooled states (M, D) of the labelled sequences, summed over the orders of their records."""
         return super().blocks(states, batch) if self.orders == 1 else [self._summed(states.pooled, batch)]
 
     def _summed(self, values: Tensor, batch: Batch) -> Tensor:
-        """Return the sums (M, ...) over a record's sequences, for those that carry a label."""
+        """Return the sums (M, ...) of `values` (B, ...) over the records of the labelled sequences."""
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
         sums = values.new_zeros(len(records), values.shape[1]).index_add(0, rows, values)
         return sums[rows[batch.targets[self.target].index]]
 
 
 class NumberHead(OrdersHead):
-    """Pooled states -> one number a sequence (B, 1) by a linear layer, by squared error."""
+    """Pooled states -> one number a sequence (B, 1) by a linear layer, trained with squared error."""
 
     values = "numbers"
 
@@ -197,9 +199,9 @@ class NumberHead(OrdersHead):
 
 
 class LabelsHead(SequenceHead):
-    """Pooled states -> K scores a sequence by a linear layer, one a label, each right or not, by cross-entropy.
+    """Pooled states -> K logits a sequence by a linear layer, for multi-label classification.
 
-    A sequence has K targets side by side, 0 or 1, each with a weight of its own.
+    A sequence has K consecutive targets, 0 or 1, each with a weight. The loss is binary cross-entropy.
     """
 
     values = "labels"
@@ -210,7 +212,7 @@ class LabelsHead(SequenceHead):
         self.loss = labels_loss
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
-        """Return the pooled states (M, D) of the labelled sequences, each once for its K labels."""
+        """Return the pooled states (M, D) of the labelled sequences, one for all K labels."""
         return [states.pooled[batch.targets[self.target].index[:: self.linear.out_features]]]
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
@@ -218,12 +220,12 @@ class LabelsHead(SequenceHead):
         return self.outputs(states, batch)[batch.targets[self.target].index[:: self.linear.out_features]]
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs over so many targets, K of which are one sequence's."""
+        """Return the FLOPs for this number of targets; K targets belong to one sequence."""
         return super().flops(labels // self.linear.out_features)
 
 
 def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
-    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats against classes that have an order.
+    """Return the (weighted) summed cross-entropy of `scores` (M, K) in nats, for ordered classes.
 
     The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
     """
@@ -235,24 +237,25 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
 
 
 def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:
-    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right.
+    """Return the (weighted) summed cross-entropy of `scores` (M, K) in nats, in float32, and the number of hits.
 
-    `smoothing`: the part of the true probability that goes to all classes alike (Szegedy et al. 2016, section 7).
-    `gamma`: that of the focal loss (Lin et al. 2017, equation 4), which does not go with smoothing.
+    `smoothing`: probability that is spread over all classes (label smoothing, Szegedy et al. 2016, section 7). `gamma`:
+    the exponent of the focal loss (Lin et al. 2017, equation 4); it cannot be combined with smoothing.
     """
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     entropy = partial(functional.cross_entropy, scores.float(), target.labels, label_smoothing=smoothing)
     if target.weights is None and not gamma:
         return Loss(total=entropy(reduction="sum"), count=target.count, hits=hits)
     each = entropy(reduction="none")
-    if gamma:  # -expm1(-each) is 1 - p; where that is 0, a power of it below 1 would have no gradient
+    # -expm1(-each) is 1 - p, accurate also near 0. At 0 a power below 1 has an infinite gradient: clamp.
+    if gamma:
         each = each * (-torch.expm1(-each)).clamp_min(torch.finfo(each.dtype).tiny) ** gamma
     total = each.sum() if target.weights is None else (each * target.weights).sum()
     return Loss(total=total, count=target.count, hits=hits)
 
 
 def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:
-    """Return the (weighted) sum of squared errors of `scores` (M, 1), taken in float32."""
+    """Return the (weighted) sum of squared errors of `scores` (M, 1), in float32."""
     errors = (scores.squeeze(-1).float() - target.labels.float()).square()
     total = errors.sum() if target.weights is None else (errors * target.weights).sum()
     return Loss(total=total, count=target.count)
@@ -263,5 +266,6 @@ def labels_loss(scores: Tensor, target: BatchTarget) -> Loss:
     flat = scores.float().flatten()
     labels = target.labels.to(flat.dtype)
     total = functional.binary_cross_entropy_with_logits(flat, labels, weight=target.weights, reduction="sum")
+    # A logit above 0 is a probability above 1/2.
     hits = ((flat.detach() > 0) == (labels > 0)).sum()
     return Loss(total=total, count=target.count, hits=hits)

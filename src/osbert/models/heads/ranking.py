@@ -1,4 +1,4 @@
-"""The head of reranking: one score for each candidate of a query, by a loss over the query's list or over each one."""
+"""The reranking head: one score for each candidate of a query, trained listwise or pointwise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RankingHead(SequenceHead):
     def __init__(self, backbone: Backbone, *, target: str, loss: RankingLoss, dropout: float = 0.0) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, a number for each candidate.
 
-        softmax: its share of the relevance of its query's candidates, which must all be in the batch. bce: the
-        probability that it is relevant.
+        softmax: its relevance as a fraction of the total of its query; all candidates of a query must be in the batch.
+        bce: the probability that it is relevant.
         """
         super().__init__(backbone, target=target, labels=1, dropout=dropout)
         self.ranking_loss = loss
@@ -28,8 +28,8 @@ class RankingHead(SequenceHead):
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats: of each query's list (softmax), or of each candidate (bce).
 
-        softmax is the cross-entropy of ListNet's top-one probabilities (Cao et al. 2007, section 4.2) with the shares
-        of the relevance as the target (Bruch et al. 2019, section 3).
+        softmax is the cross-entropy of ListNet's top-one probabilities (Cao et al. 2007, section 4.2) with normalised
+        relevance as the target (Bruch et al. 2019, section 3).
         """
         target = batch.targets[self.target]
         scores = self.labelled(states, batch).float()  # (M, 1)

@@ -1,4 +1,4 @@
-"""The contrastive loss of few-shot learning: texts of one label get like vectors, others unlike ones (SetFit)."""
+"""The contrastive loss of few-shot learning: pulls vectors of one label together, pushes others apart (SetFit)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from osbert.models.contract import Backbone, Head, Loss, States
 
 
 class SameClassHead(Head):
-    """Pooled states -> the cosine of each two, which is to be 1 for two of one label and 0 for others.
+    """Pooled states -> the cosine of each pair, with the target 1 for two texts of one label and 0 for others.
 
-    SetFit (Tunstall et al. 2022, section 3.1) draws pairs of texts; here all pairs of a step, which is one pass, count,
-    so that each text is encoded once for many pairs. Like and unlike pairs weigh the same, whatever their numbers. It
-    has no weights and learns from the targets of another head, which stands on the same states.
+    SetFit (Tunstall et al. 2022, section 3.1) samples pairs of texts; here the loss is over all pairs of a step, which
+    is one pass, so each text is encoded once for many pairs. Equal and unequal pairs have the same total weight. The
+    head has no weights, and uses the targets of another head on the same states.
     """
 
     sparse = True
@@ -29,9 +29,9 @@ class SameClassHead(Head):
         return functional.normalize(states.pooled.float(), dim=-1)
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the squared error of the cosines: the mean over like pairs plus that over unlike pairs.
+        """Return the squared error of the cosines: the mean over equal pairs plus the mean over unequal pairs.
 
-        The sum that it is given as is over M sequences. A pass with a lone sequence has no pairs and a loss of 0.
+        It is multiplied by the M sequences and has the count M. A pass with one sequence has no pairs, and loss 0.
         """
         target = batch.targets[self.target]
         vectors = self.outputs(states, batch)[target.index]  # (M, D)

@@ -1,4 +1,4 @@
-"""The head that tags: token states -> scores of labels, each token by itself or as a chain (CRF)."""
+"""The tagging head: token states -> scores of labels, for each token independently or as a chain (CRF)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from osbert.models.initialisation import initialise_scores
 
 
 class TagHead(Head):
-    """Token states -> K scores a token by one linear layer (section 5.3); with a CRF the labels of a chain as one.
+    """Token states -> K scores a token by one linear layer (section 5.3); a CRF scores the labels of a chain jointly.
 
-    A CRF's targets are labels, plus K where a chain begins. Its loss is a mean over labels as well.
+    The targets of a CRF are label numbers, with K added at the start of a chain. Its loss, too, is a mean over labels.
     """
 
     form: Form = "tokens"
@@ -42,8 +42,8 @@ class TagHead(Head):
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets named `target`.
 
-        `chain`: what is added to a CRF's steps beside what is learnt; None for no CRF. `features`: freeze the backbone,
-        and learn a bidirectional LSTM on these of its layers instead.
+        `chain`: fixed transition scores that a CRF adds to its learned ones; None for no CRF. `features`: freeze the
+        backbone, and train a bidirectional LSTM on these of its layers instead.
         """
         super().__init__()
         sizes = backbone.architecture
@@ -62,7 +62,7 @@ class TagHead(Head):
 
     @property
     def per_token(self) -> bool:
-        """Return True: on features too, where it has no form."""
+        """Return True, also for a head on features, which has no form."""
         return True
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -76,13 +76,14 @@ class TagHead(Head):
         scores = self.linear(self.dropout(hidden))  # (M, K)
         if self.crf is None:
             return classification_loss(scores, target)
+        # Labels of K and above start a chain; the remainder by K is the label.
         begins = torch.nonzero(target.labels >= self.labels).squeeze(1)
         lengths = torch.diff(begins, append=begins.new_tensor([len(target.labels)])).tolist()
         likelihood = self.crf.log_likelihood(scores.float(), target.labels % self.labels, lengths)
         return Loss(total=-likelihood.sum(), count=target.count)
 
     def learnt(self) -> dict[str, list[Any]]:
-        """Return a CRF's scores of transitions, by the names of a Chain."""
+        """Return the transition scores of a CRF, by the field names of a Chain; {} without one."""
         return {} if self.crf is None else {name: part.tolist() for name, part in vars(self.crf.chain()).items()}
 
     def _hidden(self, states: States, batch: Batch) -> Tensor:

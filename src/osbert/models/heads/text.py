@@ -1,4 +1,4 @@
-"""The head of models that are fine-tuned to write: the scores of each next piece, from the token before it."""
+"""The head of models fine-tuned for generation: scores of the next piece, from the state of the token before it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from osbert.models.heads.predictions import MaskedLanguageHead, classification_l
 
 
 class TextHead(MaskedLanguageHead):
-    """States -> scores over the vocabulary, of the piece after each token; trained on the labelled tokens alone.
+    """States -> scores over the vocabulary, for the piece after each token; trained on labelled tokens only.
 
-    It is the language-model head of pretraining, whose weights it starts from. `prefix`: whether the tokens of a
-    source see each other, which others' left-to-right models do not do.
+    It starts from the weights of the language-model head of pretraining. `prefix`: whether the tokens of a source
+    attend to each other (prefix LM); imported left-to-right models have no such attention.
     """
 
     form: Form = "text"
 
     def __init__(self, backbone: Backbone, *, target: str, prefix: bool = False, writes: Writing | None = None) -> None:
-        """Stand on `backbone`; learn from the batch's targets `target`, the labels of which are pieces.
+        """Stand on `backbone`; learn from the batch's targets `target`, whose labels are pieces.
 
-        The attribute `smoothing` is the part of the true probability that goes to all pieces alike, 0 until it is set.
+        The attribute `smoothing` is the label smoothing, 0 by default.
         """
         super().__init__(backbone, target=target, writes=writes)
         self.prefix = prefix

@@ -1,4 +1,4 @@
-"""What heads of tokens and spans do to a state before they score it: nothing, or a dense layer, activation and norm."""
+"""The transform of states before heads of tokens and spans score them: none, or dense layer, activation and norm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Transform(nn.Module):
     """(N, D) -> (N, D): norm(activation(dense)), the prediction head of ModernBERT (Warner et al. 2024)."""
 
     def __init__(self, sizes: Sizes) -> None:
-        """Draw its weights afresh."""
+        """Make the layers, with newly initialised weights."""
         super().__init__()
         self.dense = Linear(sizes.width, sizes.width, bias=sizes.head_biases)
         self.activation = ACTIVATIONS[sizes.activation]
@@ -22,10 +22,10 @@ class Transform(nn.Module):
         initialise(self, sizes.deviation)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the states (N, D) that are scored."""
+        """Return the transformed states (N, D)."""
         return self.norm(self.activation(self.dense(hidden)))
 
 
 def transform(sizes: Sizes) -> nn.Module:
-    """Return the transform that a head stands on, which may be none."""
+    """Return the transform below a head's scores; the identity if `head_transform` is off."""
     return Transform(sizes) if sizes.head_transform else nn.Identity()

@@ -1,1 +1,1 @@
-"""The parts of recurrent backbones; no backbone itself."""
+"""The layers of recurrent backbones; the backbone is in models/families/."""

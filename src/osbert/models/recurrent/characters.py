@@ -13,10 +13,10 @@ from osbert.models.recurrent.spelling import PADDING, ROWS, numerals
 
 
 class Highway(nn.Module):
-    """(U, F) -> (U, F): a gate mixes what comes in with a layer on it (Srivastava et al. 2015, equation 3)."""
+    """(U, F) -> (U, F): a gated sum of the input and a layer of it (Srivastava et al. 2015, equation 3)."""
 
     def __init__(self, width: int) -> None:
-        """Make both layers."""
+        """Make the transform and the gate."""
         super().__init__()
         self.transform = Linear(width, width)
         self.carry = Linear(width, width)
@@ -27,7 +27,7 @@ class Highway(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """Pieces (N,) -> vectors (N, D / 2), computed once for each distinct piece; they depend on the spelling alone."""
+    """Pieces (N,) -> vectors (N, D / 2), computed once for each distinct piece from its spelling."""
 
     spelling: Tensor
 
@@ -44,7 +44,7 @@ class CharacterEncoder(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw all weights afresh, with bilm-tf's deviations; pieces are spelt by the numerals of their ids."""
+        """Initialise all weights with bilm-tf's deviations; a piece is spelt as the decimal number of its id."""
         self.spelling = numerals(*self.spelling.shape).to(self.spelling.device)
         self.rows.weight.uniform_(-1, 1)
         for part in self.modules():
@@ -56,14 +56,15 @@ class CharacterEncoder(nn.Module):
                 part.bias.zero_()
         for part in self.modules():
             if isinstance(part, Highway):
-                part.carry.bias.fill_(-2)  # so that a highway passes most of what it reads on
+                part.carry.bias.fill_(-2)  # sigmoid(-2) = 0.12: at first a highway mostly copies its input
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors (N, D / 2) of pieces (N,)."""
         distinct, places = ids.unique(return_inverse=True)
         spelling = self.spelling[distinct]  # (U, longest)
-        # Behind the longest word stands padding alone, of which every convolution need see one stretch only.
+        # Columns after the longest word are padding. Each convolution needs one window of it, for the maximum.
         used = int((spelling != PADDING).sum(1).max()) + CONVOLUTIONS
         letters = self.rows(spelling[:, :used].long()).transpose(1, 2)  # (U, characters, used)
+        # Max-pooling over all windows of a word (Kim et al. 2016, equation 7).
         found = [convolution(letters).amax(2) for convolution in self.convolutions]  # each (U, filters of a width)
         return self.projection(self.highways(torch.cat(found, 1).relu()))[places]

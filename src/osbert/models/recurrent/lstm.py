@@ -1,4 +1,4 @@
-"""LSTM layers over the flat run of a batch: projected, with limits on cells and states, in one direction or in both."""
+"""LSTM layers over the flat tokens of a batch: projected, with clipping, in one direction or both."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from osbert.models.fast.dropout import Dropout
 
 
 class Steps(NamedTuple):
-    """In which order a recurrent layer reads the N tokens of a batch, from the left and from the right.
+    """The order in which a recurrent layer reads the N tokens of a batch, from the left and from the right.
 
-    `forth`, `back` (N,): the tokens, step by step, of each step those of the longest sequences first. `sizes` (T,): how
-    many sequences each step has, on the CPU.
+    `forth`, `back` (N,): token indices by step, within a step those of the longest sequences first. `sizes` (T,): the
+    number of sequences in each step, on the CPU.
     """
 
     forth: Tensor
@@ -28,13 +28,15 @@ class Steps(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        """Return the order in which the tokens of a batch are read."""
+        """Return the steps of a batch."""
         lengths = np.array(batch.lengths)
+        # Rank of each sequence by length, longest first: PackedSequence needs this order within a step.
         ranks = np.empty_like(lengths)
         ranks[np.argsort(-lengths, kind="stable")] = np.arange(len(lengths))
         sequence, lasts = np.repeat(ranks, lengths), np.repeat(np.cumsum(lengths), lengths) - 1
-        behind = lasts - np.arange(lengths.sum())  # tokens of the sequence behind each token
+        behind = lasts - np.arange(lengths.sum())  # number of tokens after each one in its sequence
         before = np.repeat(lengths, lengths) - 1 - behind
+        # lexsort sorts by its last key first: by step, then by rank.
         forth, back = (torch.from_numpy(np.lexsort((sequence, steps))) for steps in (before, behind))
         device = batch.ids.device
         return cls(forth.to(device), back.to(device), torch.from_numpy(np.bincount(before)))
@@ -44,35 +46,38 @@ class ProjectedLSTM(nn.Module):
     """(N, P) -> (N, P): one layer in one direction, its cells projected to the states (Sak et al. 2014, section 2)."""
 
     def __init__(self, width: int, cells: int, clip: float) -> None:
-        """Make a layer of a width P; `clip`: the limit on cells and states, 0 for none."""
+        """Make a layer of width P; `clip`: largest absolute value of cells and states, 0 for no limit."""
         super().__init__()
         self.lstm = nn.LSTM(width, cells, proj_size=width)
         self.clip = clip
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw the weights as torch does; the biases of forget gates start at 1, the others at 0, as in bilm-tf."""
+        """Initialise the weights as torch does; biases of forget gates are 1, others 0, as in bilm-tf."""
         self.lstm.reset_parameters()
+        # torch orders gates as input, forget, cell, output; the second rows of 4 are the forget gate's.
         inward, _ = (self.lstm.get_parameter(f"bias_{part}_l0").zero_() for part in ("ih", "hh"))
         inward[self.lstm.hidden_size : 2 * self.lstm.hidden_size] = 1
 
     def forward(self, values: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
-        """Return the states (N, P) of tokens (N, P), read in an `order` (N,) whose steps have `sizes` (T,)."""
+        """Return the states (N, P) of tokens (N, P), read in `order` (N,) with steps of `sizes` (T,)."""
         found = (
             self._clipped(values[order], sizes)
             if self.clip
             else self.lstm(PackedSequence(values[order], sizes))[0].data
         )
+        # The inverse permutation: row i of `found` belongs to token order[i].
         return torch.empty_like(found).index_copy(0, order, found)
 
     def _clipped(self, values: Tensor, sizes: Tensor) -> Tensor:
-        """Return the states (N, P), in the order of reading; torch's LSTM has no limits on its cells."""
+        """Return the states (N, P) in the order of reading, with clipping, which torch's LSTM lacks."""
         weights = {name.removesuffix("_l0"): weight for name, weight in self.lstm.named_parameters()}
+        # The input part of all gates of all tokens in one product; only the recurrent part needs the loop.
         gates = functional.linear(values, weights["weight_ih"], weights["bias_ih"] + weights["bias_hh"])  # (N, 4 cells)
         state = values.new_zeros(int(sizes[0]), self.lstm.proj_size)
         cell = values.new_zeros(int(sizes[0]), self.lstm.hidden_size)
         found = []
-        for step in gates.split(sizes.tolist()):  # shorter sequences have ended: they are the last rows
+        for step in gates.split(sizes.tolist()):  # shorter sequences, the last rows, have ended
             recurrent = functional.linear(state[: len(step)], weights["weight_hh"])
             into, forget, new, out = (step + recurrent).chunk(4, 1)
             cell = forget.sigmoid() * cell[: len(step)] + into.sigmoid() * new.tanh()
@@ -83,10 +88,10 @@ class ProjectedLSTM(nn.Module):
 
 
 class DirectionsLayer(nn.Module):
-    """(N, D) -> (N, D): a layer from the left on the first half of the states, one from the right on the second."""
+    """(N, D) -> (N, D): a left-to-right layer on the first half of the states, a right-to-left one on the second."""
 
     def __init__(self, sizes: BilmArchitecture, *, residual: bool) -> None:
-        """Make both layers; `residual`: whether what they read is added to what they give."""
+        """Make both layers; `residual`: whether the input is added to the output."""
         super().__init__()
         self.forth = ProjectedLSTM(sizes.side, sizes.cells, sizes.clip)
         self.back = ProjectedLSTM(sizes.side, sizes.cells, sizes.clip)
@@ -94,7 +99,7 @@ class DirectionsLayer(nn.Module):
         self.residual = residual
 
     def forward(self, hidden: Tensor, steps: Steps) -> Tensor:
-        """Return the states (N, D), in float32 at any precision: rounding would add up from token to token."""
+        """Return the states (N, D), always in float32: rounding errors would accumulate over the tokens."""
         with torch.autocast(hidden.device.type, enabled=False):
             left, right = self.dropout(hidden.float()).chunk(2, 1)
             found = torch.cat(

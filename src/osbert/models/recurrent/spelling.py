@@ -1,4 +1,4 @@
-"""How the pieces of a vocabulary are spelt in bytes, as bilm-tf spells words for ELMo (Peters et al. 2018)."""
+"""The spelling of a vocabulary's pieces in bytes, as bilm-tf spells words for ELMo (Peters et al. 2018)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from torch import Tensor
 from osbert.text.file_tokenizer import AnyTokenizer
 
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(256, 261)
-"""The rows behind those of the 256 bytes, in bilm-tf's order."""
+"""The rows after those of the 256 bytes, in bilm-tf's order."""
 ROWS = 261
 
 
 def spelt(content: Sequence[int], longest: int) -> list[int]:
-    """Return the bytes of a word between the marks of its start and its end, filled up to `longest`.
-
-    Bytes that do not fit are cut off.
+    """Return the bytes of a word between its start and end marks, truncated and padded to `longest`.
 
     >>> spelt("né".encode(), 7)
     [258, 110, 195, 169, 259, 260, 260]
@@ -31,8 +29,8 @@ def spelt(content: Sequence[int], longest: int) -> list[int]:
 def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
     """Return the spelling (V, longest) of each piece, int16.
 
-    The special pieces around a text are the marks of a sentence's start and end; other special pieces are spelt as the
-    vocabulary writes them.
+    The special pieces around a text are spelt as the marks of a sentence's start and end, other special pieces as in
+    the vocabulary.
     """
     words: list[Sequence[int]] = [piece.encode() for piece in tokenizer.vocabulary]
     for index in tokenizer.form.after:
@@ -43,5 +41,5 @@ def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
 
 
 def numerals(count: int, longest: int) -> Tensor:
-    """Return spellings (count, longest) for pieces that are not known: the numerals of their ids."""
+    """Return placeholder spellings (count, longest): the decimal number of each id, int16."""
     return torch.tensor([spelt(str(index).encode(), longest) for index in range(count)], dtype=torch.int16)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them.
+    """Multi-head self-attention over flat tokens. One product makes queries, keys and values; `kernel` attends.
 
-    Where heads share keys and values (Ainslie et al. 2023), `query` makes the queries. `matrices`: of each layer the
-    names of those that lie one on the other in its weight; `parts`: how many these are.
+    If heads share keys and values (Ainslie et al. 2023), a layer of its own, `query`, makes the queries. `matrices`:
+    the names of the matrices stacked in the weight of each layer; `parts`: their number.
     """
 
     def __init__(self, architecture: Architecture, *, across: bool = False) -> None:
-        """Make the linear layers; `across`: keys and values are those of another text (`across`)."""
+        """Make the linear layers; `across`: this is cross-attention, whose keys and values come from another text."""
         super().__init__()
         width = architecture.width
         self.relative = RelativeScores(architecture) if architecture.positions == "distances" else None
@@ -50,6 +50,7 @@ class Attention(nn.Module):
             inner = joined // self.sharing
         self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=biases)
         self.outward = Linear(joined, width, bias=biases)
+        # Muon orthogonalises each of the stacked matrices by itself (training/optimizer.py).
         self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
         distances = architecture.positions == "disentangled"
         self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
@@ -59,13 +60,13 @@ class Attention(nn.Module):
             self.parts["distance_inward.weight"] = 2
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
+        """Return (N, D) for `hidden` (N, D), or (R, D) if the layout has R queries."""
         return self.mixed(*self.project(hidden, layout), layout)
 
     def across(self, hidden: Tensor, source: Tensor, layout: Layout) -> Tensor:
-        """Return (R, D) for `hidden` (R, D), which sees the states of another text, `source` (N, D): cross-attention.
+        """Cross-attention: return (R, D) for `hidden` (R, D) attending to the states `source` (N, D) of another text.
 
-        `layout`: as `Layout.across` gives it.
+        `layout`: made by `Layout.across`.
         """
         return self.mixed(self.queries(hidden), *self.keys(source), layout)
 
@@ -82,7 +83,7 @@ class Attention(nn.Module):
         return key, value
 
     def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
-        """Return what `forward` does, (R, D), for queries (R, H, K), and keys and values (N, H, K)."""
+        """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
         query, layout = self._with_distances(query, key, layout)
         mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
         return self.outward(mixed.flatten(1))
@@ -94,7 +95,7 @@ class Attention(nn.Module):
         return weights(query, key, layout)
 
     def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
-        """Return what the heads make of the layer's input `hidden` (N, D)."""
+        """Return the queries, keys, values and output matrices of the heads for the layer's input `hidden` (N, D)."""
         query, key, value = self.project(hidden, layout)
         outputs = self.outward.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (D, H, K) -> (H, K, D)
         return HeadVectors(queries=query, keys=key, values=value, outputs=outputs, is_biased=not layout.plain)
@@ -105,6 +106,7 @@ class Attention(nn.Module):
         if self.distance_inward is not None:
             both = self.distance_inward(vectors)
         else:
+            # Distances share the projections of tokens (DeBERTa's share_att_key): the first two thirds of `inward`.
             width, bias = 2 * self.outward.in_features, self.inward.bias
             both = linear(vectors, self.inward.weight[:width], None if bias is None else bias[:width])
         query, key = both.unflatten(-1, (2, self.heads, -1)).unbind(1)  # 2 x (C, H, K)
@@ -112,40 +114,44 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def face_neighbours(self, strength: float) -> None:
-        """Start the query and key biases so that half the heads look at the token before or after it."""
+        """Initialise the query and key biases so that half of the heads attend to the previous or next token."""
         biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
         self.inward.bias[: biases.numel()] = biases.flatten()
 
     def _with_distances(self, query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-        """Return the queries (R, H, K) and the layout with the biases that distances give; without these as it is."""
+        """Return the queries (R, H, K) and the layout with the biases of distances; unchanged if there are none."""
         if layout.distances is None:
             return query, layout
         if self.relative is not None:
             return self.relative(query, layout)
         query = query * TERMS**-0.5
+        # DeBERTa divides scores by sqrt(3 K). The kernel divides by sqrt(K), so queries are scaled by 1 / sqrt(3).
         of_distances = self.project_distances(layout.distances.vectors)
         each = query.is_cuda and torch.is_grad_enabled()
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of tokens that are read, and keys and values (N, H, K), with rotary positions."""
+        """Return queries (R, H, K) of the tokens that have one, keys and values (N, H, K), with rotary positions."""
         if self.query is not None:
             query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
+            # Grouped queries: fewer heads of keys and values than of queries.
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
         elif layout.read is None:
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
         else:
             query, key, value = self._project_read(hidden, layout)
         if layout.turns is not None:
+            # Before heads are repeated: each shared key is rotated once.
             query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
         if self.sharing > 1:
             key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))  # 2 x (N, H, K)
         return query, key, value
 
     def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K) of all."""
+        """Return queries (R, H, K) of the tokens that have one, and keys and values (N, H, K) of all."""
         width = self.outward.in_features
         weight, bias = self.inward.weight, self.inward.bias
+        # `inward` stacks queries, keys and values: cut its weight, to compute queries of R tokens only.
         first, others = (None, None) if bias is None else (bias[:width], bias[width:])
         query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
         both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
@@ -155,11 +161,11 @@ class Attention(nn.Module):
 def distance_biases(
     query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout, *, each: bool = False
 ) -> Layout:
-    """Return the layout with what distances add to the scores of `query` (R, H, K) and `key` (N, H, K).
+    """Return the layout with the biases of distances for `query` (R, H, K) and `key` (N, H, K).
 
-    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score each distance
-    by itself, not each vector once for all distances that share it. That is more work, but gradients are then summed in
-    one order on a GPU as well: no two keys of a query have the same distance.
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score every distance
+    by itself, although some share a vector. That is more work, but makes gradients deterministic on a GPU: no two keys
+    of a query have the same distance, so no two threads add to the same element.
     """
     assert layout.distances is not None
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
@@ -169,6 +175,7 @@ def distance_biases(
     biases = []
     for run, offsets, (used, index), q, k in columns:
         if each and layout.consecutive:
+            # One copy of the vectors for each distance from -(length - 1) to length - 1.
             length = offsets.shape[-1]
             found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
             parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]

@@ -1,4 +1,4 @@
-"""Block: attention and feed-forward, each added to its input and normalised after (as BERT), or before."""
+"""Block: attention and feed-forward layers with residual connections, normalised after (BERT) or before them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Block(nn.Module):
-    """(N, D) -> (N, D): one layer of the encoder; (R, D) where only R of the tokens are read."""
+    """(N, D) -> (N, D): one layer of the encoder; (R, D) if only R of the tokens have queries."""
 
     def __init__(self, architecture: Architecture, layer: int = 0) -> None:
         """Make a layer, counted from 0."""
@@ -42,6 +42,7 @@ class Block(nn.Module):
         if layer == 0 and not architecture.first_norm:
             self.attention_norm = nn.Identity()
         self.gated = architecture.gated
+        # A gated layer stacks values and gate in one matrix, for one product (GLU variants, Shazeer 2020).
         self.up = Linear(width, (1 + self.gated) * feedforward, bias=biases and not self.gated)
         self.parts = {"up.weight": 2} if self.gated else {}
         self.activation = ACTIVATIONS[architecture.activation]
@@ -52,31 +53,32 @@ class Block(nn.Module):
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) where the layout says what is read."""
+        """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) if the layout has R queries."""
         return self.finished(layout.read_of(hidden), self.attention(self.attended(hidden), layout))
 
     def attended(self, hidden: Tensor) -> Tensor:
-        """Return what attention reads (N, D) of the layer's input (N, D)."""
+        """Return the input of attention (N, D) for the layer's input (N, D): normalised with pre-normalisation."""
         return self.attention_norm(hidden) if self.before else hidden
 
     def finished(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the layer's output (R, D) from its input `hidden` (R, D) and what attention gives of it (R, D)."""
+        """Return the layer's output (R, D) from its input `hidden` (R, D) and attention's output `mixed` (R, D)."""
         return self.completed(self.joined(hidden, mixed))
 
     def joined(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the first half of `finished`: attention's part."""
+        """Return the first half of `finished` (R, D): the residual sum with attention's output."""
         hidden = hidden + self.attention_adapter(self.dropout(mixed))
         return hidden if self.before else self.attention_norm(hidden)
 
     def completed(self, hidden: Tensor) -> Tensor:
-        """Return the second half of `finished`: the feed-forward layers' part."""
+        """Return the second half of `finished` (R, D): the residual sum with the feed-forward output."""
         if self.before:
             return hidden + self._feed(self.feedforward_norm(hidden))
         return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
-        """Compile the layer by torch.compile with `options`, apart from what reads Python's integers: its kernel."""
+        """Compile the layer by torch.compile with `options`, without its kernels, which depend on Python integers."""
         attention = self.attention
+        # Each batch has other numbers of sequences and lengths: compiled, a kernel would be recompiled for each.
         attention.kernel = torch.compiler.disable(attention.kernel)
         attention.distance_biases = torch.compiler.disable(attention.distance_biases)
         if attention.relative is not None:
@@ -88,11 +90,11 @@ class Block(nn.Module):
         return self.attention.weights(self.attended(hidden), layout)
 
     def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
-        """Return what the heads make of the layer's input `hidden` (N, D)."""
+        """Return the queries, keys, values and output matrices of the heads for the layer's input `hidden` (N, D)."""
         return self.attention.head_vectors(self.attended(hidden), layout)
 
     def fed(self, hidden: Tensor) -> Tensor:
-        """Return what the feed-forward layers give for (..., D), without dropout; the gate is the second half (F)."""
+        """Return the feed-forward output (..., D), no dropout. The second half of `up`'s 2 F outputs is the gate."""
         inner = self.up(hidden)
         if self.gated:
             inner, gate = inner.chunk(2, dim=-1)
@@ -104,7 +106,7 @@ class Block(nn.Module):
 
 
 class DecoderBlock(Block):
-    """A layer of a decoder: between its attention and its feed-forward layers it attends to the source."""
+    """A layer of a decoder: self-attention, cross-attention to the source, feed-forward layers."""
 
     def __init__(self, architecture: Architecture, layer: int = 0) -> None:
         """Make a layer, counted from 0."""
@@ -113,32 +115,32 @@ class DecoderBlock(Block):
         self.cross_norm = norm(architecture)
 
     def written(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
-        """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, laid out `across`."""
+        """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, in layout `across`."""
         hidden = self.joined(hidden, self.attention(self.attended(hidden), layout))
         return self.completed(self.informed(hidden, self.cross.across(self.asking(hidden), source, across)))
 
     def asking(self, hidden: Tensor) -> Tensor:
-        """Return what cross-attention makes queries of (R, D)."""
+        """Return the input (R, D) of cross-attention's queries."""
         return self.cross_norm(hidden) if self.before else hidden
 
     def informed(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return `hidden` (R, D) with what cross-attention gives (R, D)."""
+        """Return the residual sum (R, D) of `hidden` and cross-attention's output `mixed`, normalised."""
         hidden = hidden + self.dropout(mixed)
         return hidden if self.before else self.cross_norm(hidden)
 
     def compile(self, **options: Any) -> None:
-        """Compile the layer as `Block`, apart from the kernel of cross-attention too."""
+        """Compile the layer as `Block` does, without the kernel of cross-attention."""
         self.cross.kernel = torch.compiler.disable(self.cross.kernel)
         super().compile(**options)
 
 
 def norm(architecture: Architecture, width: int = 0) -> nn.Module:
-    """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
+    """Return a new normalisation layer for states (N, D); for vectors of another size if `width` is given."""
     return norm_of(architecture, width or architecture.width, biases=architecture.biases or architecture.norm_biases)
 
 
 def norm_of(sizes: Sizes, width: int, *, biases: bool) -> nn.Module:
-    """Return a fresh normalisation of what is `width` wide, of the kind that `sizes` say."""
+    """Return a new normalisation layer for vectors of size `width`: RMSNorm or LayerNorm, by the settings `sizes`."""
     if sizes.root_norm:  # RMSNorm (Zhang and Sennrich 2019)
         return nn.RMSNorm(width, eps=sizes.epsilon)
     return nn.LayerNorm(width, eps=sizes.epsilon, bias=biases)

@@ -1,7 +1,6 @@
-"""Continuation: a batch behind the tokens that its sequences remember (Transformer-XL, Dai et al. 2019, section 3.2).
+"""Continuation: a batch after the remembered tokens of its sequences (Transformer-XL, Dai et al. 2019, section 3.2).
 
-A layer reads the rows of the remembered tokens and of the present ones, sequence by sequence; only the present ones
-have queries.
+A layer has keys for the remembered and the present tokens, sequence by sequence, and queries for the present ones.
 """
 
 from __future__ import annotations
@@ -21,23 +20,24 @@ from osbert.models.memory import Past
 class Continuation:
     """A batch of N tokens and its past of P tokens.
 
-    `batch`: both together, P + N tokens; of the remembered ones only the places are known. `present` (N,): the batch's
-    own tokens in it. `kept` (K,): those that the next sequences will remember, at most `past.most` of each, `lengths`
-    (B,); tokens that are unseen are not remembered.
+    `batch`: both together, P + N tokens; of remembered tokens it holds positions only. `present` (N,): the indices of
+    the batch's own tokens in it. `kept` (K,): the indices of the tokens that the next sequences will remember, at most
+    `past.most` of each sequence; `lengths` (B,): their number. Unseen tokens are not remembered.
     """
 
     def __init__(self, batch: Batch, past: Past) -> None:
-        """Lay the sequences out behind their pasts."""
+        """Join each sequence to its past."""
         self.past = past
         device = batch.ids.device
         own, before = np.array(batch.lengths, np.int64), np.array(past.lengths, np.int64)
         remembered = int(before.sum())
+        # Of [past, present] end to end, alternate: past of sequence 0, sequence 0, past of sequence 1, ...
         starts = np.stack([begins(before), remembered + begins(own)], axis=1).ravel()
         source = ranges(starts, np.stack([before, own], axis=1).ravel())  # (P + N,), of the rows [past, present]
         self.source = torch.from_numpy(source).to(device)
         self.present = torch.from_numpy(np.flatnonzero(source >= remembered)).to(device)
         lengths = before + own
-        # Positions count from the first token that is remembered; the rule of sight puts all of these before the rest.
+        # Positions count from the first remembered token. Order -1 lets every query attend to all remembered tokens.
         place = torch.from_numpy(ranges(np.zeros_like(before), before)).to(device)
         shift = torch.from_numpy(np.repeat(before, own)).to(device)
         first = {"positions": place, "order": torch.full_like(place, -1)}
@@ -55,12 +55,12 @@ class Continuation:
         self.kept, self.lengths = self._last(lengths)
 
     def rows(self, layer: int, hidden: Tensor) -> Tensor:
-        """Return the rows (P + N, D) that a layer reads, of the past and of its input `hidden` (N, D)."""
+        """Return the input rows (P + N, D) of a layer: those of the past, and its input `hidden` (N, D)."""
         past = self.past.layers[layer]
         return hidden if not len(past) else self._joined(past, hidden)
 
     def next(self, layers: Sequence[Tensor]) -> Past:
-        """Return what the next sequences will remember, from the rows (P + N, D) that each layer has read."""
+        """Return the past of the next sequences, from the input rows (P + N, D) of each layer, without gradient."""
         return Past(
             layers=[rows.detach().index_select(0, self.kept) for rows in layers],
             lengths=self.lengths,
@@ -68,13 +68,14 @@ class Continuation:
         )
 
     def _joined(self, past: Tensor, present: Tensor) -> Tensor:
-        """Return the rows of both, sequence by sequence."""
+        """Return the rows (P + N, ...) of both, each sequence's past before its present."""
         return torch.cat([past.to(present.dtype), present]).index_select(0, self.source)
 
     def _last(self, lengths: Places) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the places (K,) of the last tokens of each sequence that are not unseen, and how many these are."""
+        """Return the indices (K,) of the last seen tokens of each sequence, and their number for each sequence (B,)."""
         unseen = self.batch.unseen
         seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
         columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
+        # Flipped, cut and flipped back: the last `most`. A negative slice would return all of them for most = 0.
         chosen = [places[mask].flip(0)[: self.past.most].flip(0) for places, mask in zip(*columns, strict=True)]
         return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))

@@ -1,8 +1,8 @@
-"""Disentangled attention: what tokens are, and how far apart they lie, each scores the other (DeBERTa, He et al. 2021).
+"""Disentangled attention: scores of content to content, content to distance, distance to content (He et al. 2021).
 
-The score of query i and key j is (q_i . k_j + q_i . r^k_d + k_j . r^q_d) / sqrt(3 K), with r^k_d and r^q_d made of the
-vector of their distance d = i - j (section 3.1, equation 4). Distances beyond half of the buckets share vectors, the
-more the farther away they are (DeBERTa's second version: buckets on a logarithmic scale).
+The score of query i and key j is (q_i . k_j + q_i . r^k_d + k_j . r^q_d) / sqrt(3 K), where r^k_d and r^q_d are
+projections of the vector of their distance d = i - j (DeBERTa, section 3.1, equation 4). Distances beyond half of the
+buckets share vectors, on a logarithmic scale (DeBERTa's second version).
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ import torch
 from torch import Tensor
 
 TERMS = 3
-"""The terms of a score: its root divides them, beside that of the head width."""
+"""Number of terms of a score. Scores are divided by sqrt(TERMS * head width)."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Distances:
-    """The vectors of the distances that a batch may have.
+    """The vectors of the distances that can occur in a batch.
 
-    `vectors` (W, D): normalised. `rows` (2 F + 1,), on the CPU: for each distance from -F to F the row of its vector;
-    one that is farther away has the vector of F, or of -F.
+    `vectors` (W, D): normalised. `rows` (2 F + 1,), on the CPU: the row of the vector of each distance from -F to F.
+    Larger distances use the vector of F or -F.
     """
 
     vectors: Tensor
     rows: Tensor
 
     def rows_of(self, distances: Tensor) -> Tensor:
-        """Return the rows of the vectors of `distances` (...)."""
+        """Return the row (...) of the vector of each of `distances` (...)."""
         farthest = len(self.rows) // 2
         return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
 
     def used(self, length: int) -> slice:
-        """Return the rows of the vectors of the distances within a sequence of `length` tokens."""
+        """Return the range of rows that the distances within a sequence of `length` tokens use."""
+        # Rows ascend with the distance, so the two extremes bound them.
         least, most = self.rows_of(torch.tensor([1 - length, length - 1])).tolist()
         return slice(least, most + 1)
 
@@ -43,7 +44,7 @@ class Distances:
 def distance_rows(buckets: int, farthest: int) -> Tensor:
     """Return the rows (2 F + 1,) of the table of vectors for each distance from -F = -`farthest` to F.
 
-    The table has two rows for each of the `buckets`, or for each distance where these are 0.
+    The table has two rows for each of the `buckets`; if `buckets` is 0, for each distance up to F.
 
     >>> distance_rows(0, 2).tolist()
     [0, 1, 2, 3, 3]
@@ -54,7 +55,7 @@ def distance_rows(buckets: int, farthest: int) -> Tensor:
     span = buckets or farthest
     if not buckets:
         return (distances + span).clamp(0, 2 * span - 1)
-    middle = buckets // 2  # up to this one, each distance has a bucket of its own
+    middle = buckets // 2  # distances up to this have buckets of their own
     # In float32 and in this order of steps, as in the published code: at a bucket's edge rounding decides.
     ratios = distances.abs().clamp_min(middle) / middle
     steps = ratios.log() / torch.tensor((farthest - 1) / middle).log() * (middle - 1)
@@ -63,16 +64,18 @@ def distance_rows(buckets: int, farthest: int) -> Tensor:
 
 
 def scored_distances(query: Tensor, key: Tensor, of_distances: Sequence[Tensor], index: Tensor) -> Tensor:
-    """Return what distances add to the scores, (B, H, Q, T), divided by sqrt(K) as the scores are.
+    """Return the bias of distances (B, H, Q, T), divided by sqrt(K) as the scores are.
 
-    `query` (B, H, Q, K), `key` (B, H, T, K). `of_distances`: the queries and the keys made of C vectors of distances,
-    each (C, H, K). `index` (B or 1, Q, T): which of the C is that of query and key.
+    `query` (B, H, Q, K), `key` (B, H, T, K). `of_distances`: the queries and the keys of C vectors of distances,
+    each (C, H, K). `index` (B or 1, Q, T): which of the C belongs to a query and a key.
     """
     kind = torch.float32 if query.device.type == "cpu" else query.dtype  # as `kernels.fastest` attends
     with torch.autocast(query.device.type, enabled=False):
         scale = 1 / math.sqrt(query.shape[-1])
         queries, keys = (part.permute(1, 2, 0).to(kind) * scale for part in of_distances)  # (H, K, C)
         index = index[:, None].expand(*query.shape[:3], key.shape[2])
+        # Score all C vectors, then pick: (B, H, Q, C) -> (B, H, Q, T), instead of one vector per query and key.
         by_query = (query.to(kind) @ keys).gather(-1, index)
+        # Keys are the rows here, so the index is transposed, and the result back again.
         by_key = (key.to(kind) @ queries).gather(-1, index.transpose(-1, -2))
         return by_query + by_key.transpose(-1, -2)

@@ -1,4 +1,4 @@
-"""DistanceScores: what is added to the scores of attention for how far a key is from a query (T5, MPNet)."""
+"""DistanceScores: learned biases of attention scores by the distance from query to key (T5, MPNet)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
 
 FARTHEST = 128
-"""The distance from which on all are in one bucket."""
+"""Distance from which on all distances share the last bucket."""
 
 
 class DistanceScores(nn.Module):
-    """A number for each head and each bucket of distances, the same in all layers (Raffel et al. 2020, section 2.1)."""
+    """A bias for each head and each bucket of distances, shared by all layers (Raffel et al. 2020, section 2.1)."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the table (buckets, H)."""
         super().__init__()
         self.past = False
-        """Whether no key is behind its query, so that all buckets are for keys before it: a decoder's."""
+        """Whether all buckets are for keys before their query, as in a decoder, where no key comes after it."""
         self.table = nn.Embedding(architecture.distance_scores, architecture.heads)
 
     def forward(self, layout: Layout) -> Layout:
-        """Return the layout with what is added to the scores of each of its runs."""
-        if layout.consecutive:  # the distances of the longest sequence hold all others
+        """Return the layout with the biases of each of its runs."""
+        if layout.consecutive:  # biases of shorter sequences are a corner of the longest one's
             positions = torch.arange(max(layout.lengths), device=layout.positions.device)[None]
             every = self.between(positions, positions)
             return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
@@ -38,22 +38,24 @@ class DistanceScores(nn.Module):
         return layout.biased([self.between(positions, positions) for positions in placed])
 
     def between(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return what is added, (C, H, Q, T), for queries at positions `queries` (C, Q) and `keys` at theirs (C, T)."""
-        apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 where the key is behind the query
+        """Return the biases (C, H, Q, T) for the positions `queries` (C, Q) and `keys` (C, T)."""
+        apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 if the key comes after the query
         found = buckets(apart, self.table.num_embeddings, past=self.past)
+        # (C, Q, T, H) -> (C, H, Q, T)
         return self.table(found).movedim(-1, 1)
 
 
 def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
-    """Return the bucket of each distance, of `count`: the upper half is for keys behind their query.
+    """Return the bucket (0 to `count` - 1) of each distance `apart`; the upper half is for keys after their query.
 
-    With `past` those share the bucket of distance 0, and all buckets are as one half. In each half the nearest half of
-    the distances have buckets of their own; those of the others grow by a factor, and the last one has all from
-    `FARTHEST` on.
+    With `past`, keys after their query share the bucket of distance 0, and keys before it have all `count` buckets. The
+    first half of the buckets of a side are for one distance each; the others are logarithmic, and the last one holds
+    all distances from `FARTHEST` on.
     """
     half = count if past else count // 2
     near = half // 2
     distance = -apart.clamp(max=0) if past else apart.abs()
+    # 0 at distance `near`, 1 at FARTHEST. Below `near` it is negative, which `where` discards.
     growth = torch.log(distance.clamp(min=1).float() / near) / math.log(FARTHEST / near)
     far = (near + (growth * (half - near)).long()).clamp(max=half - 1)
     found = torch.where(distance < near, distance, far)

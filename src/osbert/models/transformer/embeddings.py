@@ -1,6 +1,6 @@
 """Embeddings: piece + segment + learned position, summed, normalised, dropped out (BERT, section 3, figure 2).
 
-And the vectors of distances, where these stand for positions (DeBERTa, Transformer-XL).
+Also the vectors of distances, for models with relative positions (DeBERTa, Transformer-XL).
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 
 class Embeddings(nn.Module):
-    """Batch -> (N, D). Positions that act inside attention, such as rotary ones, leave `positions` None.
+    """Batch -> (N, D). `positions` is None if positions act inside attention, such as rotary ones.
 
-    Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2), or
-    before they are normalised (DeBERTa). `distances`: the vectors of the distances that attention reads. `query`: the
-    vector of unseen tokens (XLNet).
+    Embeddings of another width are projected to D, as the last step (ELECTRA, Clark et al. 2020, section 3.2) or
+    before normalisation (DeBERTa). `distances`: makes the vectors of distances for attention. `query`: the vector of
+    unseen tokens (XLNet).
     """
 
     def __init__(self, architecture: Architecture, pieces: nn.Embedding | None = None) -> None:
-        """Make the tables an architecture asks for; `pieces`: that of the pieces, where there is one already."""
+        """Make the tables of an architecture. `pieces`: an existing table of pieces to share; None for a new one."""
         super().__init__()
         width = architecture.embedding or architecture.width
         self.first = architecture.first_position
         places = architecture.length + self.first
         self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
+        # With segment scores (XLNet) segments act inside attention only.
         vectors = architecture.segments and not architecture.segment_scores
         self.segments = nn.Embedding(architecture.segments, width) if vectors else None
         self.query = nn.Embedding(1, width) if architecture.query_vector else None
@@ -62,6 +63,7 @@ class Embeddings(nn.Module):
         total = self.pieces(batch.ids) if pieces is None else pieces
         unseen = self.unseen(batch)
         if self.query is not None and unseen is not None:
+            # XLNet's query stream must not see the token itself: one vector for all.
             total = torch.where(unseen[:, None], self.query.weight, total)
         if self.segments is not None:
             total = total + self.segments(batch.segments)
@@ -70,7 +72,7 @@ class Embeddings(nn.Module):
         return self.finished(total)
 
     def unseen(self, batch: Batch) -> Tensor | None:
-        """Return the tokens (N,) of a batch that are unseen: those of `query_piece` where it does not say which."""
+        """Return the mask (N,) of unseen tokens: the batch's, else those of `query_piece`; None if there are none."""
         if batch.unseen is not None or self.query_piece is None:
             return batch.unseen
         found = batch.ids == self.query_piece
@@ -85,7 +87,7 @@ class Embeddings(nn.Module):
 
 
 class DistanceTable(nn.Module):
-    """The vectors of distances (2 S, D), normalised; S is the number of buckets to either side."""
+    """The learned vectors of distances (2 S, D), normalised; S is the number of buckets on either side."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the table of an architecture."""
@@ -100,6 +102,7 @@ class DistanceTable(nn.Module):
         vectors = self.table.weight
         longest = max(layout.lengths, default=1)
         if layout.consecutive and longest <= self.farthest:
+            # rows[farthest + d] is the row of distance d: keep |d| < longest, so that fewer vectors are multiplied.
             rows = rows[self.farthest - longest + 1 : self.farthest + longest]
             least = int(rows[0])
             vectors, rows = vectors[least : int(rows[-1]) + 1], rows - least

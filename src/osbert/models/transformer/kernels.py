@@ -1,7 +1,7 @@
-"""Kernels: functions of one signature that mix values by the rule in layout.py.
+"""Kernels: functions of one signature that compute attention by the rule of layout.py.
 
-`reference` spells it out and defines what is right; `sdpa` does the same with torch's fused attention, one call for
-each run of sequences of equal length or band of a local layer; `fastest` takes what suits the processor.
+`reference` is the definition, written out; `sdpa` computes the same with torch's fused attention, one call for each
+run of sequences of equal length or band of a local layer; `fastest` chooses by processor.
 """
 
 from __future__ import annotations
@@ -19,34 +19,38 @@ from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.runs import sight
 
 Kernel = Callable[..., Tensor]
-"""(query, key, value: each (N, H, K), layout, *, dropout: a share) -> (N, H, K).
+"""(query, key, value: each (N, H, K), layout, *, dropout: a probability) -> (N, H, K).
 
-Where some tokens alone have queries, or those of another layout (`Layout.across`), there are R queries, and the result
-is (R, H, K). A query that sees nothing is given 0, and passes no gradient on.
+If only some tokens have queries, or those of another layout (`Layout.across`), there are R queries and the result is
+(R, H, K). The result of a query that attends to nothing is 0, without a gradient.
 """
 
 
 def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
     """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K).
 
-    softmax(Q K^T / sqrt(K)), over the keys that a query sees (Vaswani et al. 2017, equation 1).
+    softmax(Q K^T / sqrt(K)) over the keys that a query attends to (Vaswani et al. 2017, equation 1).
     """
     found = []
     biases: list[Tensor] = []  # B x (H, Q, T)
     if layout.biases is not None:
         for run, bias in zip(layout.runs, layout.biases, strict=True):
+            # A bias of one for the whole run stands for each of its sequences.
             biases += bias.expand(run.count, -1, -1, -1)
     start = first = 0
     for number, (length, queries) in enumerate(zip(layout.lengths, layout.queries, strict=True)):
         here, asked = slice(start, start + length), slice(first, first + queries)
         scores = torch.einsum("qhk,shk->hqs", query[asked], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
         if biases:
+            # Sequences with fewer queries than the run is wide have padding rows: cut them off.
             scores = scores + biases[number][:, :queries]
+        # Indices of the queries' tokens, for their marks.
         rows = here if layout.read is None else layout.read[asked]
         visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q or 1, T)
         if visible is None:
             found.append(scores.softmax(dim=-1))
-        else:  # a row that sees nothing is 0
+        else:
+            # The lowest number, not -inf: a row without any visible key stays finite, and is then set to 0.
             lowest = torch.finfo(scores.dtype).min
             found.append(scores.masked_fill(~visible, lowest).softmax(dim=-1).masked_fill(~visible, 0))
         start, first = here.stop, asked.stop
@@ -54,9 +58,9 @@ def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend sequence by sequence, with the scores in the open. Slow; what every other kernel must equal.
+    """Attend sequence by sequence, with the weights in memory. Slow; every other kernel must agree with it.
 
-    The weights times the values: the rest of equation 1 (Vaswani et al. 2017), in each head (their section 3.2.2).
+    Weights times values: the rest of equation 1 (Vaswani et al. 2017), in each head (their section 3.2.2).
     """
     mixed = []
     start = 0
@@ -69,13 +73,14 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
 def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
     """Attend with torch's fused attention, one call for each of the layout's runs.
 
-    The fused attention of the CPU knows no dropout, and no gradient of a bias: there the CPU takes the products one by
-    one.
+    On the CPU fused attention supports neither dropout nor the gradient of a bias. In those cases the products are
+    computed one by one.
     """
     biases = layout.biases or [None] * len(layout.runs)
     learnt = torch.is_grad_enabled() and any(bias is not None and bias.requires_grad for bias in biases)
     unfused = query.device.type == "cpu" and (dropout > 0 or learnt)
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    # split costs a node in the graph of gradients: skip it for a single run, the usual case.
     columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
     mixed = []
     for run, bias, *parts in zip(layout.runs, biases, *columns, strict=True):
@@ -83,6 +88,7 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
             part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
         )  # (count, H, Q or T, K)
         if unfused:
+            # `attend` has no causal mode.
             visible = _past(run.width) if run.causal else run.visible
             out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
         else:
@@ -95,11 +101,12 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
 
 
 def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend with the fastest kernel that can: `varlen` on a GPU where it fits, else `sdpa`, on a CPU in float32.
+    """Attend with the fastest kernel that supports the layout: `varlen` on a GPU, else `sdpa`; on a CPU in float32.
 
-    The CPU's fused attention is no faster in bf16 on the way there, and takes four times as long on the way back.
+    The CPU's fused attention in bf16 has no faster forward pass, and a backward pass of four times the duration.
     """
     if query.device.type == "cpu" and value.dtype == torch.bfloat16:
+        # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
     kernel = varlen if query.is_cuda and fits(query, layout) else sdpa
@@ -107,10 +114,10 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
 
 
 def _added(bias: Tensor, visible: Tensor | None) -> Tensor:
-    """Return what is added to the scores: `bias`, and -inf where q does not see k."""
+    """Return the bias with -inf where q does not attend to k."""
     return bias if visible is None else torch.where(visible, bias, float("-inf"))
 
 
 def _past(length: int) -> Tensor:
-    """Return (1, 1, T, T): True where a query sees itself and what is before it."""
+    """Return the causal mask (1, 1, T, T): True for a query's own token and those before it."""
     return torch.ones(1, 1, length, length, dtype=torch.bool).tril()

@@ -1,8 +1,8 @@
-"""The kernel for GPUs: flash attention over flat tokens, all sequences of a batch in one call, with dropout or without.
+"""The kernel for GPUs: flash attention over flat tokens, all sequences of a batch in one call, with optional dropout.
 
-torch's `torch.nn.attention.varlen.varlen_attn` knows no dropout, and the gradient of its queries is summed in an order
-that changes from run to run where a sequence is longer than one of its tiles (128 tokens). So the operator beneath it
-is called here, with torch's deterministic gradient: a run that is resumed ends in the same weights.
+torch's `torch.nn.attention.varlen.varlen_attn` has no dropout. Its gradient of queries is not deterministic for
+sequences longer than a tile (128 tokens), since the order of summation varies. So this module calls the operator below
+it with torch's deterministic gradient: a resumed run ends in the same weights.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from torch.autograd.function import once_differentiable
 from osbert.models.transformer.layout import Layout
 
 WIDEST = 256
-"""The widest head that flash attention takes."""
+"""Widest head that flash attention supports."""
 
 
 def fits(query: Tensor, layout: Layout) -> bool:
     """Return whether `varlen` can attend with these queries (N, H, K).
 
-    They must be bf16 or fp16, the order 0 everywhere or 0, 1, 2, ..., all tokens seen, and no bias added. Where some
-    tokens alone have queries there must be neither an order nor a window, since flash attention takes the queries for
-    the last tokens of their sequence.
+    Conditions: bf16 or fp16; the order is 0 everywhere or 0, 1, 2, ...; no unseen tokens; no bias. If only some tokens
+    have queries, there must be neither an order nor a window, since flash attention takes the queries for the last
+    tokens of their sequence.
     """
+    # Flash attention needs half precision and a head width that is a multiple of 8.
     halves = query.dtype in (torch.bfloat16, torch.float16)
     width = query.shape[-1]
     ordered, local = layout.order is not None, layout.window is not None
@@ -37,9 +38,10 @@ def fits(query: Tensor, layout: Layout) -> bool:
 
 
 def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend in all sequences at once, where `fits`. Nothing here makes the host wait for the GPU."""
+    """Attend in all sequences at once, if `fits`. Nothing here makes the host wait for the GPU."""
     starts = layout.bounds if layout.firsts is None else layout.firsts
     sizes = (max(layout.queries), max(layout.lengths), dropout, layout.causal)
+    # Causal local layers see the window to the left only.
     window = {}
     if layout.window is not None:
         window = {"window_size_left": layout.window, "window_size_right": 0 if layout.causal else layout.window}
@@ -48,13 +50,15 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout
 
 
 class _Attention(torch.autograd.Function):
-    """Flash attention whose gradient is the same in every run."""
+    """Flash attention with a deterministic gradient."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         *columns, sizes, window = given
+        # Arguments: q, k, v, bounds of queries, bounds of keys, longest of each, dropout, causal, return_debug_mask.
         found = torch.ops.aten._flash_attention_forward(*columns, *sizes, False, **window)
         mixed, normalizers, random, unused, _ = found
+        # `random` is the state of the generator: the backward pass draws the same dropout again.
         ctx.save_for_backward(*columns, mixed, normalizers, random, unused)
         ctx.sizes, ctx.window = sizes, window
         return mixed
@@ -68,12 +72,13 @@ class _Attention(torch.autograd.Function):
             gradients = torch.ops.aten._flash_attention_backward(
                 towards[0], *columns, *ctx.sizes, random, unused, **ctx.window
             )
+        # No gradients of the bounds, the sizes and the window.
         return *gradients, None, None, None, None
 
 
 @contextlib.contextmanager
 def _deterministic() -> Iterator[None]:
-    """Have torch take the deterministic way of the operators called inside, of those that have one."""
+    """Make torch choose deterministic variants of the operators called inside."""
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("error")
     try:

@@ -1,7 +1,7 @@
-"""Layout: how the sequences of a batch lie in memory and who sees whom, worked out once and read by every layer.
+"""Layout: the memory layout and the attention mask of a batch, computed once and used by every layer.
 
-The rule: query q sees key k when both are of one sequence, k is not unseen, and order[k] <= order[q]; and in a local
-layer, when k is within `window` positions of q.
+The rule: query q attends to key k if both belong to one sequence, k is not marked unseen, and order[k] <= order[q].
+In a local layer k must also be within `window` positions of q.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from osbert.models.transformer.runs import EqualLengths, Marks, TokenRun, band, 
 
 @dataclass(kw_only=True, eq=False)
 class Layout:
-    """How a batch's sequences lie in memory and who sees whom, worked out once and read by every layer.
+    """The memory layout and the attention mask of a batch, computed once and used by every layer.
 
-    `bounds` (B + 1,), int32: where sequences begin, and where the last one ends. `positions` (N,); `consecutive`: they
-    are 0, 1, 2, ... in every sequence. `order` (N,), None for 0 everywhere; `causal`: it is 0, 1, 2, ... `unseen` (N,),
-    None for none. `window`: how many positions a token sees to either side, None for all. `turns` (N, K/2, 2): rotary
-    positions, None without.
+    `bounds` (B + 1,), int32: the first token of each sequence, and the end of the last. `positions` (N,);
+    `consecutive`: they are 0, 1, 2, ... in every sequence. `order` (N,): None if it is 0 everywhere; `causal`: it is
+    0, 1, 2, ... `unseen` (N,): True for keys that no query attends to; None if there are none. `window`: positions that
+    a token sees on either side; None for all. `turns` (N, K/2, 2): cosines and sines of rotary positions, or None.
 
-    `read` (R,): the only tokens, in ascending order, that have queries; None for all N. `counts` (B,): how many queries
-    each sequence has; `firsts` (B + 1,), int32: where they begin, as `bounds`. Both are None where all N have one.
+    `read` (R,): indices of the tokens that have queries, ascending; None for all N. `counts` (B,): queries in each
+    sequence; `firsts` (B + 1,), int32: the bounds of each sequence's queries. Both are None if all N tokens have one.
 
-    `biases`: for each of `runs` what is added to the scaled scores, (count or 1, H, Q, T); None for nothing.
-    `distances`: the vectors that each layer makes such biases of; None without. `segments` (N,): where layers score
-    whether two tokens are of one segment; None without.
+    `biases`: one for each of `runs`, added to the scaled scores, (count or 1, H, Q, T); None for no bias.
+    `distances`: the vectors from which each layer computes such biases; or None. `segments` (N,): the segment of each
+    token, if layers score whether query and key share one; or None.
 
-    Not frozen: torch.compile (2.11) reads every field of a frozen dataclass, and would compile the layers again for
-    every number of runs, up to its limit, and then no longer.
+    The dataclass is not frozen: torch.compile (2.11) guards on every field of a frozen one. It would recompile the
+    layers for each new number of runs, and stop compiling at its limit.
     """
 
     lengths: tuple[int, ...]
@@ -60,36 +60,40 @@ class Layout:
 
     @property
     def queries(self) -> tuple[int, ...]:
-        """Return how many queries each of the B sequences has."""
+        """The number of queries of each of the B sequences."""
         return self.lengths if self.counts is None else self.counts
 
     @property
     def marks(self) -> Marks:
-        """Return what the rule reads of all tokens (N,)."""
+        """The columns of all tokens (N,) that the rule compares."""
         return Marks(positions=self.positions, order=self.order, unseen=self.unseen)
 
     def reading(self, read: Tensor, counts: Sequence[int]) -> Layout:
-        """Return the layout for queries of `read` (R,) alone, `counts` (B,) a sequence."""
+        """Return the layout in which only the tokens `read` (R,) have queries, `counts` (B,) in each sequence."""
+        # `read` is ascending: the first query of a sequence is the first index that is not below its bound.
         firsts = torch.searchsorted(read, self.bounds, out_int32=True)
         layout = replace(self, read=read, counts=tuple(counts), firsts=firsts)
         if self.biases is not None:
-            # The place of each query in its sequence, found without making the host wait for a GPU.
+            # The index of each query in its sequence: searchsorted finds the sequence. No loop over sequences, which
+            # would make the host wait for the GPU.
             places = read - self.bounds[torch.searchsorted(self.bounds, read, right=True) - 1]
             parts = zip(self.biases, layout.runs, places.split([run.queries for run in layout.runs]), strict=True)
+            # Row i of a bias belongs to token i of the sequence: keep the rows of the tokens that have queries.
             layout.biases = tuple(
                 bias.take_along_dim(run.spread(part)[:, None, :, None], dim=2) for bias, run, part in parts
             )
         return layout
 
     def read_of(self, rows: Tensor) -> Tensor:
-        """Return what is read of `rows` (N, ...)."""
+        """Return the rows (R, ...) of the tokens that have queries, from `rows` (N, ...)."""
         return rows if self.read is None else rows.index_select(0, self.read)
 
     def local(self, window: int, base: float | None = None) -> Layout:
-        """Return the layout of layers whose tokens see `window` positions to either side: one for all of them.
+        """Return the layout of local layers, whose tokens see `window` positions on either side. All layers share it.
 
-        `base`: that of their rotary turns, None for this layout's own.
+        `base`: the base of their rotary positions; None for that of this layout.
         """
+        # Cached: all local layers share one layout, and so its masks and runs.
         found = self._locals.get((window, base))
         if found is None:
             turns = self.turns
@@ -101,16 +105,17 @@ class Layout:
     def biased(self, biases: Sequence[Tensor]) -> Layout:
         """Return the layout with a bias (count or 1, H, Q, T) for each of `runs`, added to the scaled scores.
 
-        `local` and `reading` keep it. A local layer with a bias is worked on whole: its memory grows with the square of
-        the length.
+        `local` and `reading` keep the bias. A local layer with a bias is not cut into blocks: its memory grows with the
+        square of the length.
         """
         layout = replace(self, biases=tuple(biases))
         if not self.plain:
-            layout.runs = self.runs  # which have biases in view
+            # They have no bands and no `causal` already: reuse them.
+            layout.runs = self.runs
         return layout
 
     def across(self, source: Layout) -> Layout:
-        """Return the layout of cross-attention: this one's queries, which see all of the source but what is unseen."""
+        """Return the layout of cross-attention: queries of this layout, keys of all seen tokens of the source."""
         return replace(
             source,
             order=None,
@@ -137,21 +142,24 @@ class Layout:
         columns = zip(self.runs, rows.split(sizes[0]), self.positions.split(sizes[1]), strict=True)
         found = []
         for run, queries, keys in columns:
+            # (count, Q, 1) - (count, 1, T)
             placed = run.spread(queries)[..., None] - run.keys(keys)[..., None, :]
+            # Consecutive positions give every sequence of the run the same offsets: keep one, and broadcast it.
             found.append(placed[:1] if self.consecutive and self.read is None else placed)
         return tuple(found)
 
     @cached_property
     def distance_columns(self) -> tuple[tuple[slice, Tensor], ...]:
-        """For each of `runs`, the vectors of its distances, and which one query and key have, (count or 1, Q, T)."""
+        """For each of `runs`, the slice of vectors in use, and the index in it for each pair (count or 1, Q, T)."""
         distances = self.distances
         assert distances is not None
+        # Only the vectors of distances that occur in the run are multiplied; indices count from the first of them.
         used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
         return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
 
     @cached_property
     def same_segments(self) -> tuple[Tensor, ...]:
-        """For each of `runs`, whether query and key are of one segment, (count, Q, T)."""
+        """For each of `runs`, whether query and key belong to one segment, (count, Q, T)."""
         assert self.segments is not None
         queries = self.read_of(self.segments).split([run.queries for run in self.runs])
         columns = zip(self.runs, queries, self.segments.split([run.tokens for run in self.runs]), strict=True)
@@ -159,13 +167,15 @@ class Layout:
 
     @cached_property
     def runs(self) -> tuple[TokenRun, ...]:
-        """The rectangles that a kernel works on, in the order of the tokens."""
-        # Up to what length a sequence is worked on whole; a longer one is cut into blocks with their neighbourhoods.
+        """The rectangles of queries by keys that a kernel processes, in the order of the tokens."""
+        # Sequences of up to `longest` tokens are processed whole. A local layer cuts longer ones into blocks, each with
+        # its neighbourhood; below a block and its two windows that would save nothing.
         longest = max(self.lengths, default=0)
         if self.window is not None and self.consecutive and self.plain:
             longest = min(longest, block_of(self.window) + 2 * self.window)
         runs = []
         start = first = sequence = 0
+        # Neighbours of equal length form one run. All lengths above `longest` have one key, so they share one band.
         for length, group in groupby(self.lengths, key=lambda length: min(length, longest + 1)):
             sequences = slice(sequence, sequence + len(list(group)))
             counts = None if self.counts is None else self.counts[sequences]
@@ -180,9 +190,10 @@ class Layout:
         return tuple(runs)
 
     def _band(self, keys: slice, queries: slice) -> TokenRun:
-        """Return the run of local layers of tokens at `keys`, and of `queries` of those that are read."""
+        """Return the band of a local layer over the tokens `keys`, with the queries `queries` of `read`."""
         assert self.window is not None
-        # Sequences are numbered from 1: what fills the last block up belongs to none, and sees only its like.
+        # Sequences are numbered from 1 by counting positions of 0. The padding of the last block has number 0, so that
+        # padding attends to padding alone.
         marks = replace(self.marks.at(keys), sequence=(self.positions[keys] == 0).cumsum(0))
         run = band(keys.stop - keys.start, self.window).seeing(marks, marks, self.window)
         if self.read is None:
@@ -190,15 +201,18 @@ class Layout:
         return replace(run, places=self.read[queries] - keys.start, queries=queries.stop - queries.start)
 
     def _seeing(self, run: EqualLengths, keys: slice, queries: slice, length: int) -> TokenRun:
-        """Return the run of sequences of `length` tokens at `keys`, and of `queries` in `read`, with what they see."""
+        """Return the run with its mask, for sequences of `length` tokens at `keys` with the queries `read[queries]`."""
+        # A window that covers the whole sequence needs no mask.
         window = None if self.window is None or (self.consecutive and length <= self.window + 1) else self.window
         if window is None and self.unseen is None:
             if self.order is None:
                 return run
+            # Kernels have a causal mode that is faster than a mask; it cannot be combined with a bias.
             if self.causal and self.read is None and self.plain:
                 return replace(run, causal=True)
         query = key = self.marks.at(keys)
-        if self.counts is not None:  # queries of some tokens; or of other tokens, which nothing is known of
+        # Without `read`, `counts` are of another text (cross-attention), whose queries have no marks here.
+        if self.counts is not None:
             query = Marks() if self.read is None else self.marks.at(self.read[queries])
         return run.seeing(query, key, window)
 
@@ -206,11 +220,12 @@ class Layout:
 def lay_out(batch: Batch, *, rotary: int = 0, base: float = BASE, causal: bool = False) -> Layout:
     """Return the layout of a batch.
 
-    `rotary`: the head width to make rotary turns for, 0 for none; `base`: theirs. `causal`: the order is 0, 1, 2, ...
-    where the batch has none.
+    `rotary`: the head width for rotary positions, 0 for none; `base`: their base. `causal`: the order is 0, 1, 2, ...
+    if the batch has none.
     """
     order = batch.order
     if order is None and causal:
+        # Positions that are not 0, 1, 2, ... say nothing about the order; then the index in the sequence does.
         order = batch.positions if batch.consecutive else batch.places
     return Layout(
         lengths=batch.lengths,

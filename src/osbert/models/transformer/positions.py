@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by an angle that grows with the position (RoFormer, section 3.4)."""
+"""Rotary positions: queries and keys are rotated by an angle proportional to the position (RoFormer, section 3.4)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 BASE = 10000.0
-"""RoFormer's base: the last pair turns once in about 2 pi `base` positions."""
+"""RoFormer's base. The last pair makes one turn in about 2 pi `base` positions."""
 
 
 def rotation(positions: Tensor, width: int, base: float = BASE) -> Tensor:
-    """Return turns (N, K/2, 2), cosines and sines, for `positions` (N,), heads being `width` = K wide.
+    """Return cosines and sines (N, K/2, 2) of the angles of `positions` (N,), for heads of width K = `width`.
 
-    Pair i turns by position / base^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are taken in
-    double precision: in float32 an angle of hundreds of radians is off by more than the sine's own rounding.
+    Pair i turns by position / base^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are computed
+    in double precision: in float32 the error of an angle of hundreds of radians exceeds the rounding of its sine.
     """
     frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)  # (K/2,)
     angles = positions.to(torch.float64)[:, None] * frequencies  # (N, K/2)
@@ -21,25 +21,27 @@ def rotation(positions: Tensor, width: int, base: float = BASE) -> Tensor:
 
 
 def neighbours(heads: int, width: int, strength: float) -> Tensor:
-    """Return biases (2, H, K) of queries and keys with which some heads look at a neighbour, whatever the tokens are.
+    """Return biases (2, H, K) of queries and keys that make some heads attend to a neighbour, whatever the tokens are.
 
-    Of four heads the first scores the token before highest, the second the one after, more sharply the higher the
-    `strength`: to rotary positions a bias is a function of the distance alone. The other two are left at 0, free to see
-    the whole sequence. Started at 0, all biases stay near 0 for long, since each is the other's gradient; and until
-    heads find their neighbours, a model knows only which words are about.
+    In each group of four heads the first prefers the previous token and the second the next one, more sharply with
+    higher `strength`: with rotary positions the product of two biases depends on the distance alone. The other two
+    start at 0. Biases that all start at 0 stay near 0 for long, since each is the factor of the other's gradient; and
+    until some heads attend to neighbours, a model only sees a bag of words.
     """
     place = torch.arange(heads) % 4
+    # Equal entries, so that all pairs of a head are in phase at the preferred distance.
     query = torch.where(place < 2, strength, 0.0)[:, None].repeat(1, width)  # (H, K)
-    turns = rotation(1 - 2 * place, width)  # a key turned by one place fits the query one place further on
+    turns = rotation(1 - 2 * place, width)  # a key rotated by one position matches the query one position later
     key = rotate(query[:, None], turns).squeeze(1)  # (H, K)
     return torch.stack([query, key])
 
 
 def rotate(heads: Tensor, turns: Tensor) -> Tensor:
     """Return `heads` (N, H, K), its pairs (2i, 2i + 1) along K turned as complex numbers by `turns` (N, K/2, 2)."""
+    # In float32: torch has no bf16 complex numbers, and the result is rounded only once.
     pairs = heads.float().unflatten(-1, (-1, 2))  # (N, H, K/2, 2)
     turns = turns[:, None]
-    if torch.compiler.is_compiling():  # torch.compile knows no complex numbers; uncompiled they are the faster way
+    if torch.compiler.is_compiling():  # torch.compile does not support complex numbers, which are faster uncompiled
         (x, y), (cosine, sine) = pairs.unbind(-1), turns.unbind(-1)
         turned = torch.stack([x * cosine - y * sine, x * sine + y * cosine], dim=-1)
     else:

@@ -1,4 +1,4 @@
-"""Relative attention: queries also score sinusoids of their distances to keys (Transformer-XL), and segments (XLNet).
+"""Relative attention: queries also score the sinusoids of distances (Transformer-XL), and segments (XLNet).
 
 The score of query i and key j is [(q_i + u) . k_j + (q_i + v) . (W R_(i - j))] / sqrt(K), with u, v and W of the layer
 (Dai et al. 2019, section 3.3). With segment scores it has a third term, (q_i + s) . e, where e is one of two vectors:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def encodings(distances: Tensor, width: int) -> Tensor:
     """Return the sinusoids (C, D) of `distances` (C,), `width` = D: first all sines, then all cosines.
 
-    Angles are taken in double precision, as `rotation` takes them.
+    Angles are computed in double precision, as in `rotation`.
 
     >>> encodings(torch.tensor([0, 1]), 2)
     tensor([[0.0000, 1.0000],
@@ -37,7 +37,7 @@ def encodings(distances: Tensor, width: int) -> Tensor:
 
 
 class DistanceEncodings(nn.Module):
-    """The vectors of distances for all layers: sinusoids, which are not learned."""
+    """The vectors of distances for all layers: fixed sinusoids."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Keep the sizes of an architecture."""
@@ -50,6 +50,7 @@ class DistanceEncodings(nn.Module):
         positions = layout.positions
         longest = max(layout.lengths, default=1) - 1
         if not layout.consecutive:
+            # Positions with gaps: distances may exceed the longest sequence.
             longest = int(positions.max() - positions.min())
         longest = min(longest, self.farthest)
         distances = torch.arange(-longest, longest + 1)
@@ -57,11 +58,12 @@ class DistanceEncodings(nn.Module):
             distances = distances.clamp(min=0)  # no query sees a key behind it: half of the products are left out
         least = int(distances[0])
         used = torch.arange(least, longest + 1, device=positions.device)
+        # The row of distance d is d - least: `used` lists every distance from the least on.
         return Distances(vectors=self.dropout(encodings(used, self.width)), rows=distances - least)
 
 
 class RelativeScores(nn.Module):
-    """What one layer's queries add to the scores for distances, and for segments where the architecture has it so.
+    """The terms that one layer adds to its scores for distances, and for segments if `segment_scores` is set.
 
     `inward`: W. `content`, `distance` and `segment` (H * K,): the biases u, v and s. `segments` (2, H * K): the vectors
     of keys of the same segment and of others.
@@ -79,44 +81,47 @@ class RelativeScores(nn.Module):
         self.segments = nn.Parameter(torch.zeros(2, joined)) if architecture.segment_scores else None
 
     def forward(self, query: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-        """Return the queries (R, H, K) with u added, and the layout with what is added to the scores of its runs."""
+        """Return the queries plus u (R, H, K), and the layout with the biases of its runs."""
         assert layout.distances is not None
         vectors = self._by_head(self.inward(layout.distances.vectors))  # (W, H, K)
         rows = [run.queries for run in layout.runs]
         toward = (query + self._by_head(self.distance)).split(rows)
         biases = []
         for run, part, (used, index) in zip(layout.runs, toward, layout.distance_columns, strict=True):
+            # Score every distance once, then pick each key's: Transformer-XL's relative shift, written as a gather.
             scores = _products(run.spread(part), vectors[used])  # (count, H, Q, C)
             biases.append(scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1)))
         if self.segment is not None and self.segments is not None:
             toward = (query + self._by_head(self.segment)).split(rows)
             columns = zip(layout.runs, toward, layout.same_segments, strict=True)
             for number, (run, part, same) in enumerate(columns):
+                # Two scores per query, (count, H, Q, 1) each: for keys of its own segment, and of others.
                 own, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
                 biases[number] = biases[number] + torch.where(same[:, None], own, other)
         return query + self._by_head(self.content), layout.biased(biases)
 
     def between(self, query: Tensor, places: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries with u added, and what is added to their scores, (B, H, Q, T), for keys that are kept.
+        """Return the queries plus u, and the bias of their scores (B, H, Q, T), for generation with cached keys.
 
-        `query` (B, Q, H, K) at `places` (B, Q), keys at `columns` (T,), each at its query's place or before it, or else
-        not seen. Without the scores of segments.
+        `query` (B, Q, H, K) at positions `places` (B, Q), keys at positions `columns` (T,). Keys after their query must
+        be masked by the caller. Scores of segments are not included.
         """
         distances = torch.arange(min(len(columns), self.farthest + 1), device=query.device)
         vectors = self._by_head(self.inward(encodings(distances, self.inward.in_features)))
         scores = _products(query + self._by_head(self.distance), vectors)
+        # Distances are at least 0 here; the clamp keeps indices of masked keys in range.
         index = (places[..., None] - columns).clamp(0, len(distances) - 1)[:, None]
         return query + self._by_head(self.content), scores.gather(-1, index.expand(*scores.shape[:3], -1))
 
     @torch.no_grad()
     def initialise(self, deviation: float) -> None:
-        """Draw the biases and the vectors of segments from N(0, deviation), as both papers' code."""
+        """Draw the biases and the vectors of segments from N(0, deviation), as in the code of both papers."""
         for weight in (self.content, self.distance, self.segment, self.segments):
             if weight is not None:
                 weight.normal_(0, deviation)
 
     def _by_head(self, rows: Tensor) -> Tensor:
-        """Return (..., H, K) of `rows` (..., H * K)."""
+        """Split `rows` (..., H * K) into heads (..., H, K)."""
         return rows.unflatten(-1, (self.heads, -1))
 
 

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 SMALLEST_BLOCK = 32
-"""Fewest queries in a block of a band: products of smaller blocks take longer for each query."""
+"""Fewest queries in a block of a band: smaller matrix products take longer per query."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """What the rule of sight reads of tokens (..., T): see layout.py. None where it is the same for all.
+    """The columns of tokens (..., T) that the attention rule of layout.py compares. None if all tokens are alike.
 
-    `sequence`: which of several sequences each token belongs to, where they lie in one rectangle.
+    `sequence`: the number of the sequence of each token, if one rectangle holds several.
     """
 
     positions: Tensor | None = None
@@ -39,8 +39,9 @@ class Marks:
 
 
 def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
-    """Return (..., 1, Q or 1, T), True where q sees k, by the rule in layout.py; None where all see all."""
+    """Return the mask (..., 1, Q or 1, T), True if q attends to k by the rule of layout.py; None if all are True."""
     rows, columns = (
+        # (..., 1, Q, 1) against (..., 1, 1, T): every comparison below broadcasts to (..., 1, Q, T).
         query.each(lambda column: column[..., None, :, None]),
         key.each(lambda column: column[..., None, None, :]),
     )
@@ -48,6 +49,7 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
     if rows.sequence is not None and columns.sequence is not None:
         conditions.append(columns.sequence == rows.sequence)
     if columns.unseen is not None:
+        # Of keys alone, so it stays (..., 1, 1, T): Q is then 1, unless another condition widens it.
         conditions.append(~columns.unseen)
     if rows.order is not None and columns.order is not None:
         conditions.append(columns.order <= rows.order)
@@ -65,10 +67,10 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
 class TokenRun:
     """Neighbouring tokens as `count` rectangles of Q queries by T keys.
 
-    `tokens`: how many keys the run has. `queries`: how many queries; `width`: Q. `places` (queries,): where they go in
-    the rectangles, None for one after the other from the first. `visible` (count, 1, Q or 1, T), queries in rows: True
-    where q sees k; None where a kernel needs no mask. `causal`: the order is 0, 1, 2, ..., for which kernels have a
-    faster way than a mask.
+    `tokens`: number of keys. `queries`: number of queries; `width`: Q. `places` (queries,): the index of each query in
+    the flattened rectangles; None if they fill them from the first on. `visible` (count, 1, Q or 1, T), queries in
+    rows: True if q attends to k; None if no mask is needed. `causal`: the order is 0, 1, 2, ..., for which kernels have
+    a mode that is faster than a mask.
     """
 
     count: int
@@ -80,16 +82,17 @@ class TokenRun:
     causal: bool = False
 
     def spread(self, rows: Tensor) -> Tensor:
-        """Return `rows` (queries, ...) as (count, Q, ...), 0 where no query is."""
+        """Return `rows` (queries, ...) as (count, Q, ...), padded with 0."""
         every = self.count * self.width
         if self.places is not None:
+            # index_copy out of place, not an assignment: gradients flow back to `rows`.
             rows = rows.new_zeros(every, *rows.shape[1:]).index_copy(0, self.places, rows)
         elif len(rows) < every:
             rows = _padded(rows, 0, every - len(rows))
         return rows.unflatten(0, (self.count, self.width))
 
     def flat(self, rectangles: Tensor) -> Tensor:
-        """Return the rows (queries, ...) of (count, Q, ...)."""
+        """Return the rows (queries, ...) of `rectangles` (count, Q, ...) without padding: the inverse of `spread`."""
         rows = rectangles.flatten(0, 1)
         return rows[: self.queries] if self.places is None else rows.index_select(0, self.places)
 
@@ -98,7 +101,7 @@ class TokenRun:
         raise NotImplementedError
 
     def seeing(self, query: Marks, key: Marks, window: int | None) -> TokenRun:
-        """Return the run with what its queries see, from the marks of its queries and of its tokens."""
+        """Return the run with the mask that follows from the marks of its queries and of its tokens."""
         return replace(self, visible=sight(query.each(self.spread), key.each(self.keys), window))
 
 
@@ -114,41 +117,45 @@ class EqualLengths(TokenRun):
 class Band(TokenRun):
     """A run of sequences of any lengths, cut into blocks of Q tokens, in which a token sees `window` to either side.
 
-    The keys of a block are its own tokens and `window` before and after them, so T = Q + 2 `window`: memory grows with
+    The keys of a block are its own tokens and `window` tokens on either side, so T = Q + 2 `window`. Memory grows with
     the number of tokens, not with its square.
     """
 
     window: int
 
     def keys(self, rows: Tensor) -> Tensor:
-        """Return `rows` (tokens, ...) as (count, T, ...), a view in which neighbouring blocks share what they see."""
+        """Return `rows` (tokens, ...) as (count, T, ...), a view in which neighbouring blocks overlap."""
+        # Padding of `window` rows on either side, and of the last block; then overlapping windows with stride Q.
         rows = _padded(rows, self.window, self.window + self.count * self.width - self.tokens)
         return rows.unfold(0, self.width + 2 * self.window, self.width).movedim(-1, 1)
 
 
 def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device: torch.device) -> EqualLengths:
-    """Return the run of `count` sequences of `length` tokens, of which each has a query, or `queries` (count,) have."""
+    """Return the run of `count` sequences of `length` tokens, with `queries` (count,) queries each (None: all)."""
     if queries is None:
         queries = [length] * count
     width = max(queries)
     places = None
     if len(set(queries)) > 1:
+        # Sequences with unequal numbers of queries: each starts at its own row of the rectangles.
         inside = [row * width + place for row, few in enumerate(queries) for place in range(few)]
         places = torch.tensor(inside, device=device)
     return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=places)
 
 
 def block_of(window: int) -> int:
-    """Return how many queries are in a block of a band."""
+    """Return the number of queries in a block of a band."""
     return max(window, SMALLEST_BLOCK)
 
 
 def band(tokens: int, window: int) -> Band:
-    """Return the band of `tokens` tokens, which all have a query."""
+    """Return the band of `tokens` tokens, each of which has a query."""
     width = block_of(window)
+    # -(-a // b) rounds up.
     return Band(count=-(-tokens // width), tokens=tokens, queries=tokens, width=width, window=window)
 
 
 def _padded(rows: Tensor, before: int, after: int) -> Tensor:
     """Return `rows` (N, ...) with rows of 0 before and after."""
+    # functional.pad counts dimensions from the last: no padding for all but the first.
     return functional.pad(rows, (*(0, 0) * (rows.dim() - 1), before, after))

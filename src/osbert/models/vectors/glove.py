@@ -1,6 +1,6 @@
-"""GloVe: counts of words that occur together, and a weighted least-squares fit of their logarithms.
+"""GloVe: counts of co-occurring words, and a weighted least-squares fit of their logarithms.
 
-Pennington, Socher and Manning (2014). The fit is the code's AdaGrad, on many cells of the table of counts at once.
+Pennington, Socher and Manning (2014). The fit is AdaGrad as in their code, on many cells of the table at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CLIP = 100.0
 """The largest gradient of one number, as in GloVe's code."""
 
 Cells = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
-"""The cells of the table of counts that are not 0: rows, columns and counts, each (n,)."""
+"""The nonzero cells of the table of counts: rows, columns and counts, each (n,)."""
 
 
 class PairCounts:
-    """Counts which words occur together: each pair at a distance d adds 1 / d, in both orders.
+    """Counts co-occurring words: each pair at a distance d adds 1 / d, in both orders.
 
     Memory grows with the number of different pairs, 16 bytes each.
 
@@ -40,23 +40,27 @@ class PairCounts:
         self._waiting: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
 
     def add(self, ids: NDArray[np.integer], texts: NDArray[np.integer]) -> None:
-        """Count the pairs in words `ids` (n,) of the texts numbered by `texts` (n,); none across two texts."""
+        """Count the pairs in words `ids` (n,); `texts` (n,) numbers their texts, and no pair spans two texts."""
         keys, values = [], []
         ids = ids.astype(np.int64)
         for distance in range(1, min(self.window, len(ids) - 1) + 1):
+            # Pairs at one distance: the array against itself, shifted.
             together = texts[distance:] == texts[:-distance]
             first, second = ids[:-distance][together], ids[distance:][together]
+            # One number per unordered pair, so that a sort groups equal pairs.
             keys.append(np.minimum(first, second) * self.words + np.maximum(first, second))
             values.append(np.full(len(first), 1 / distance))
         if keys:
             self._waiting.append(_summed(np.concatenate(keys), np.concatenate(values)))
+        # Merged when the waiting pairs outgrow the table: amortised cost, bounded memory.
         if sum(len(keys) for keys, _ in self._waiting) > max(1 << 22, len(self._keys)):
             self._merge()
 
     def cells(self) -> Cells:
-        """Return the counts of all pairs, ordered by row; a word beside itself counts twice, as for the code."""
+        """Return the counts of all pairs, ordered by row; a pair of equal words counts twice, as in GloVe's code."""
         self._merge()
         low, high = (self._keys // self.words).astype(np.int32), (self._keys % self.words).astype(np.int32)
+        # The table is symmetric: cells off the diagonal appear as (low, high) and (high, low).
         counts = (self._values * np.where(low == high, 2, 1)).astype(np.float32)
         other = low != high
         rows, columns = np.concatenate([low, high[other]]), np.concatenate([high, low[other]])
@@ -71,9 +75,9 @@ class PairCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class GloveTables:
-    """What is learnt, (V, D + 1) each: vectors of words and of contexts, the last number their bias.
+    """The parameters, (V, D + 1) each: vectors of words and contexts, with the bias as last column.
 
-    `word_squares`, `context_squares`: 1 and the squared gradients so far.
+    `word_squares`, `context_squares`: 1 plus the sum of squared gradients, for AdaGrad.
     """
 
     words: Tensor
@@ -83,7 +87,7 @@ class GloveTables:
 
     @classmethod
     def fresh(cls, words: int, width: int, generator: torch.Generator) -> GloveTables:
-        """Return vectors from U(-.5, .5) / D and squares of 1, as the code begins."""
+        """Return vectors from U(-.5, .5) / D and squares of 1, as GloVe's code starts."""
         drawn = (torch.rand(2, words, width + 1, generator=generator) - 0.5) / width
         squares = torch.ones(2, words, width + 1)
         return cls(words=drawn[0], contexts=drawn[1], word_squares=squares[0], context_squares=squares[1])
@@ -95,15 +99,18 @@ def learn_cells(
     """Take a step of AdaGrad for some cells (rows, columns, counts) and return the sum of their losses.
 
     The loss of a cell is f(X) (w.c + b + b' - ln X)^2 / 2 with f(X) = min(1, (X / largest)^exponent) (equations 8 and
-    9). The gradient of a number, clipped to CLIP and times the rate, is divided by the root of the squares before it,
-    to which it is then added. In GloVe's code the gradients of biases are not multiplied by the rate; here they are.
+    9). A gradient, clipped to CLIP and multiplied by the rate, is divided by the root of the sum of earlier squares;
+    its square is then added to the sum. In GloVe's code the gradients of biases are not multiplied by the rate; here
+    they are.
     """
     rows, columns, counts = cells
     words, contexts = tables.words[rows], tables.contexts[columns]
     width = words.shape[1] - 1
     error = (words[:, :width] * contexts[:, :width]).sum(1) + words[:, width] + contexts[:, width] - counts.log()
     weighted = (counts / largest).clamp_(max=1).pow_(exponent) * error  # (n,)
-    words[:, width] = contexts[:, width] = 1  # what a bias is multiplied by
+    # The factor of a bias is 1: with it in the last column, one formula gives the gradients of vectors and biases.
+    # `words` and `contexts` are copies (indexing by a tensor), so the tables are not changed here.
+    words[:, width] = contexts[:, width] = 1
     for table, squares, index, other in (
         (tables.words, tables.word_squares, rows, contexts),
         (tables.contexts, tables.context_squares, columns, words),
@@ -115,10 +122,11 @@ def learn_cells(
 
 
 def _summed(keys: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the different keys, increasing, with the sums of their values."""
+    """Return the distinct keys, increasing, and the sum of the values of each."""
     if not len(keys):
         return keys, values
     order = np.argsort(keys, kind="stable")
     keys, values = keys[order], values[order]
+    # Starts of runs of equal keys; reduceat sums from each start to the next.
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     return keys[starts], np.add.reduceat(values, starts)

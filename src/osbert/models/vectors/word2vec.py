@@ -1,9 +1,9 @@
 """word2vec as products of matrices: skip-gram and CBOW with negative sampling (Mikolov et al. 2013, 2013b).
 
-The original takes one pair of words after the other. Here a step takes GROUP rows of ROW neighbouring words at once:
-the scores of all pairs in a row are one product, and the words of a step have NEGATIVES noise words in common, each
-with the weight that makes their sum have the expectation of `negative` draws a pair (Ji et al. 2016). A step is short,
-so that its sums over a frequent word stay as small as those of a few pairs. The updates are plain SGD.
+The original processes one pair of words at a time. Here a step has GROUP rows of ROW neighbouring words: the scores of
+all pairs in a row are one product, and all words of a step share NEGATIVES noise words, weighted so that their sum has
+the expectation of `negative` samples per pair (Ji et al. 2016). Steps are short, so that the summed gradient of a
+frequent word stays as small as that of a few pairs. The updates are plain SGD.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 ROW = 32
-"""Words whose pairs are one product; their windows reach into both neighbouring rows."""
+"""Words in a row. Their windows extend into the neighbouring rows."""
 GROUP = 16
-"""Rows in a step, at most."""
+"""Most rows in a step."""
 NEGATIVES = 64
-"""Noise words that a step draws."""
+"""Noise words sampled for a step."""
 STABLE = 3.0
-"""The most that the learning rate times the expected number of gradients of one row may be in a step: with more,
-vectors of frequent words swing ever further."""
+"""Largest product of the learning rate and the expected number of gradients of one table row in a step. Above it the
+vectors of frequent words diverge."""
 POWER = 0.75
-"""Exponent of the counts from which noise words are drawn (Mikolov et al. 2013b, section 2.2)."""
+"""Exponent of the counts in the distribution of noise words (Mikolov et al. 2013b, section 2.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowStep:
     """The words of one step, R rows of S, with `reach` words on either side of a row (E = S + 2 reach).
 
-    `ids` (R, S), `around` (R, E): the words. `pairs` (R, S, E): 1 where a word and one around it are a pair.
+    `ids` (R, S), `around` (R, E): the words. `pairs` (R, S, E): 1 if a word and one around it are a pair, else 0.
     """
 
     ids: Tensor
@@ -44,14 +44,14 @@ class WindowStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """The two tables (V, D) that are learnt: `inputs` are the vectors of words, `outputs` those of predicted words."""
+    """The two learned tables (V, D): `inputs`, the vectors of words, and `outputs`, those of predicted words."""
 
     inputs: Tensor
     outputs: Tensor
 
     @classmethod
     def fresh(cls, words: int, width: int, generator: torch.Generator) -> Vectors:
-        """Return input rows from U(-.5, .5) / D and output rows of 0, as word2vec begins."""
+        """Return input rows from U(-.5, .5) / D and output rows of 0, as in word2vec."""
         inputs = (torch.rand(words, width, generator=generator) - 0.5) / width
         return cls(inputs=inputs, outputs=torch.zeros(words, width))
 
@@ -73,7 +73,7 @@ def keep_rates(counts: NDArray[np.integer], sample: float) -> NDArray[np.float64
 
 
 def noise_bounds(counts: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the upper bound (V,) of each word's part of [0, 1), which is proportional to its count ** POWER.
+    """Return the upper bound (V,) of each word's interval in [0, 1), whose length is proportional to count ** POWER.
 
     >>> noise_bounds(np.array([0, 1, 16])).round(3).tolist()
     [0.0, 0.111, 1.0]
@@ -83,9 +83,9 @@ def noise_bounds(counts: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def pace(load: float) -> tuple[int, float]:
-    """Return the rows of a step and the factor of the learning rate with which steps stay stable.
+    """Return the number of rows in a step and the factor of the learning rate that keep steps stable.
 
-    `load`: the learning rate times the gradients that a row of words has for the table row of the most frequent word.
+    `load`: the learning rate times the number of gradients per row of words for the most frequent word's table row.
 
     >>> pace(0.1), pace(1.0), pace(6.0)
     ((16, 1.0), (3, 1.0), (1, 0.5))
@@ -104,19 +104,22 @@ def steps(
 ) -> Iterator[WindowStep]:
     """Yield the words `ids` (n,) of the texts numbered by `texts` (n,), never negative, in steps of `group` rows.
 
-    Each word has a window of 1 to `window` words to either side. `centred`: the words around a word within its own
-    window are paired with it (CBOW); otherwise those in whose windows it is (skip-gram).
+    Each word has a random window of 1 to `window` words on either side. `centred`: a word is paired with the words in
+    its own window (CBOW); otherwise with the words whose windows contain it (skip-gram).
     """
     if not len(ids):  # a block of unknown words alone, or whose words were all thinned out
         return
+    # Filled up to whole rows; padding belongs to text -1, which pairs with no text.
     missing = -len(ids) % ROW
     widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing))
     ids, texts = np.pad(ids, (0, missing)), np.pad(texts, (0, missing), constant_values=-1)
     rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
     distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window))  # (S, E)
+    # Distance 0 is the word itself, which is no pair. Beyond the ends the text is -2, unlike padding's -1.
     near, others = distances[None] * (distances > 0), _around(texts, window, -2)
     for start in range(0, len(rows), group):
         part = slice(start, start + group)
+        # The window that decides is that of the row's word (CBOW) or of the word around it (skip-gram).
         wide = widths.reshape(-1, ROW)[part, :, None] if centred else _around(widths, window, 0)[part, None, :]
         pairs = (near <= wide) & (near > 0) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
         yield WindowStep(
@@ -127,15 +130,17 @@ def steps(
 
 
 def skip_gram(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> None:
-    """Add the gradients of a step to the tables: the input row of each word predicts the words that it is paired with.
+    """Update the tables by a step of SGD: the input row of each word predicts the words that it is paired with.
 
-    `noise` (M,): noise words, each counting negative / M times for every pair but those that predict it. The loss of a
-    pair is -log s(u.v) - sum log s(-u.v') (Mikolov et al. 2013b, equation 4).
+    `noise` (M,): noise words, each with weight negative / M for every pair that does not predict it. The loss of a pair
+    is -log s(u.v) - sum log s(-u.v') (Mikolov et al. 2013b, equation 4).
     """
     inputs, targets = embedding(step.ids, vectors.inputs), embedding(step.around, vectors.outputs)
     others = vectors.outputs[noise]
+    # Minus the derivative of -log s(x): s(-x), for every pair.
     pull = torch.sigmoid_(-(inputs @ targets.transpose(1, 2))).mul_(step.pairs)  # (R, S, E)
     same = (step.around[:, :, None] == noise).to(pull.dtype)  # (R, E, M)
+    # Weight of noise word m for each word: its pairs, less those that predict m itself.
     drawn = (step.pairs.sum(2, keepdim=True) - step.pairs @ same).mul_(-negative / len(noise))
     push = torch.sigmoid_(inputs @ others.T).mul_(drawn)  # (R, S, M)
     width = inputs.shape[2]
@@ -145,14 +150,15 @@ def skip_gram(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: fl
 
 
 def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> None:
-    """Add the gradients of a step to the tables: the mean of the input rows around each word predicts the word.
+    """Update the tables by a step of SGD: the mean of the input rows around each word predicts the word.
 
-    As in word2vec's code and in gensim, each of these rows gets the whole error of the mean, not divided by their
+    As in word2vec's code and in gensim, each of these rows gets the full gradient of the mean, not divided by their
     number. `noise` as in `skip_gram`.
     """
     targets, others = embedding(step.ids, vectors.outputs), vectors.outputs[noise]
     number = step.pairs.sum(2, keepdim=True)
     means = (step.pairs @ embedding(step.around, vectors.inputs)).div_(number.clamp(min=1))  # (R, S, D)
+    # Words without any context predict nothing.
     predicted = (number > 0).to(means.dtype)
     pull = torch.sigmoid_(-(means * targets).sum(2, keepdim=True)).mul_(predicted)  # (R, S, 1)
     drawn = (step.ids[:, :, None] != noise).to(means.dtype).mul_(predicted * (-negative / len(noise)))
@@ -165,7 +171,7 @@ def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, 
 
 
 def loss(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
-    """Return the sum of a step's losses and the number of predictions, by `cbow` (`centred`) or `skip_gram`."""
+    """Return the summed loss of a step and its number of predictions, for CBOW (`centred`) or skip-gram."""
     softplus = torch.nn.functional.softplus
     if centred:
         number = step.pairs.sum(2, keepdim=True)
@@ -181,11 +187,12 @@ def loss(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, 
 
 
 def _around(values: NDArray[np.integer], reach: int, fill: int) -> NDArray[np.integer]:
-    """Return values (n,) in rows of ROW, each with `reach` more on either side: (n / ROW, ROW + 2 reach)."""
+    """Return values (n,) in rows of ROW with `reach` neighbours on either side: (n / ROW, ROW + 2 reach)."""
     padded = np.pad(values, reach, constant_values=fill)
+    # A view of all windows, of which every ROW-th is copied.
     return np.lib.stride_tricks.sliding_window_view(padded, ROW + 2 * reach)[::ROW].copy()
 
 
 def _against(push: Tensor, inputs: Tensor) -> Tensor:
-    """Return the gradients (M, D) of the noise words' rows."""
+    """Return the gradients (M, D) of the noise words' rows, summed over all words of the step."""
     return push.reshape(-1, push.shape[2]).T @ inputs.reshape(-1, inputs.shape[2])
