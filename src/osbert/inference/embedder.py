@@ -196,7 +196,7 @@ class Embedder:
 
 
 def embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
-    """Return the vectors of samples; the first is texts[first]. Raises UserError if one is too long and long="error"."""
+    """Return the vectors of samples; the first is texts[first]. Raises UserError for long texts if long="error"."""
     groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
     if embedder.settings.long == "error":
         _refuse_cut(groups, embedder.settings.length, first)
