@@ -16,9 +16,9 @@ def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) 
     """Return the `most` words of each of `count` topics with their weights, the heaviest first; rows: (topic, text).
 
     The weight of word t in topic c is tf(t, c) ln(1 + A / tf(t)) s(t, c). tf(t, c) is its fraction of the topic's
-    words, tf(t) its occurrences in all topics, and A the mean number of words of a topic. s is our addition: the fraction of
-    the word's occurrences in the topic, rescaled so that chance is 0 and all is 1. Without it function words come
-    first, in any language. Numbers and single letters are left out.
+    words, tf(t) its occurrences in all topics, and A the mean number of words of a topic. s is our addition: the
+    fraction of the word's occurrences in the topic, rescaled so that chance is 0 and all is 1. Without it function
+    words come first, in any language. Numbers and single letters are left out.
 
     >>> [[word for word, weight in words] for words in topic_words([(0, "the cat sat"), (1, "the dog ran")], 2)]
     [['cat', 'sat'], ['dog', 'ran']]
