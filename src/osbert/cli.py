@@ -159,6 +159,7 @@ def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., No
     place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
     helped = {"--help", "-h"} & {*itertools.takewhile(lambda word: word != "--", words)}
     below = words[len(name) :][:1]
+    # "osbert analyse compare --help" is the help of the subverb, not of analyse.
     meant = (*words[: len(name)],) == name and not (len(name) == 1 and {*below} & {*SUBVERBS.get(name[0], ())})
     if words[:1] == [INSTALL] or (helped and meant):
         from osbert.options import documented

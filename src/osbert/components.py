@@ -78,6 +78,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
             f"There is no '{name}' in {folder} (there are: {', '.join(sorted(known))}).{nearest(name, known)}",
             code="unknown-component",
         )
+    # A missing module on the way to `path` is the user's error; one that the module itself imports is a bug in it.
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -87,6 +88,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
             f"Cannot import '{path}': no module named '{error.name}'. Is it on PYTHONPATH?",
             code="component-not-importable",
         ) from error
+    # Classes that the module only imports, such as the base class, have another __module__.
     found = [
         value
         for key, value in vars(module).items()

@@ -115,6 +115,8 @@ def differ_in_one_letter(first: str, second: str) -> bool:
     start = next(
         (place for place, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second))
     )
+    # From the first difference on: either the rest is equal after one letter of the longer text (insertion), after one
+    # letter of both (substitution), or after two swapped letters.
     short, long = sorted((first[start:], second[start:]), key=len)
     swapped = short[:2] == long[1::-1] and short[2:] == long[2:]
     return first != second and (short == long[1:] or (len(short) == len(long) and short[1:] == long[1:]) or swapped)

@@ -50,6 +50,8 @@ def replacing(path: Path) -> Iterator[Path]:
     with _private_folder(path) as folder:
         aside = folder / path.name
         yield aside
+        # The content must be on the disk before the new name is, or a crash could leave an empty file by that name.
+        # The folder is synced last, which makes the rename itself durable.
         _inherit(aside, path)
         sync(aside)
         os.replace(aside, path)
@@ -329,6 +331,7 @@ def require_utf8(path: Path) -> None:
 
 def share(path: Path) -> None:
     """Set a file's permissions to the user's default; some libraries write files that only their owner can read."""
+    # The umask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)

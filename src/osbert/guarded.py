@@ -116,6 +116,7 @@ def parse_json(text: str, *, unique_keys: bool = False) -> Any:
     Raises JSONDecodeError and nothing else, also if the value is nested deeper than DEEPEST or would take far more
     memory than its text.
     """
+    # A cheap upper bound, which also counts characters in strings; the exact scan runs only if it is exceeded.
     opened = text.count("[") + text.count("{")
     if opened > DEEPEST or _cost(opened, text.count(",")) > _allowed(text):
         _require_bounded(text)
@@ -191,6 +192,7 @@ def _outside(text: str) -> Iterator[str]:
         end = start + _BLOCK
         while text[end - 1 : end] == "\\":  # do not split an escape
             end += 1
+        # Without escapes every quotation mark begins or ends a string, so pieces alternate between outside and inside.
         pieces = _ESCAPE.sub("", text[start:end]).split('"')
         yield "".join(pieces[inside::2])
         inside = (inside + len(pieces) - 1) % 2
@@ -201,6 +203,7 @@ def _depths(outside: str, depth: int) -> tuple[int, int]:
     """Return the depth at the end of a text without strings, and its greatest depth."""
     import numpy as np  # the command line imports this module before it needs numpy
 
+    # +1 for an opening and -1 for a closing bracket; their prefix sum is the depth after each character.
     codes = np.frombuffer(outside.encode("latin-1", "replace"), np.uint8)
     steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(np.int8)
     depths = depth + np.cumsum(steps, dtype=np.int64)

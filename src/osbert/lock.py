@@ -45,6 +45,7 @@ def claim(out: Path) -> Iterator[Path]:
         yield out
         return
     path = Path(os.path.realpath(out))
+    # Beside the output, not in it: an output folder that is replaced as a whole would take the lock file with it.
     file = hidden(path, "lock")
     if path.is_dir() and not os.access(path.parent, os.W_OK):
         file = path / file.name
@@ -70,6 +71,7 @@ def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
             try:
                 yield
             finally:
+                # A forked child must not remove the lock file, nor anyone a file that has been replaced meanwhile.
                 if os.getpid() == process and _leads_to(file, handle):
                     with contextlib.suppress(
                         OSError

@@ -160,6 +160,7 @@ def _key(name: str) -> str:
     return name.rpartition(".")[2].replace("_", "").replace("-", "").casefold()
 
 
+# Lookup tables by normalised spelling; see `_key`.
 _MEANT = {_key(name): ours for ours, names in SAME.items() for name in names.split()}
 _FLAGS = {_key(name): meaning for name, meaning in FLAGS.items()}
 _OTHER = {_key(name): advice for names, advice in OTHER.items() for name in names.split()}

@@ -198,6 +198,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
 def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Problems) -> Any:
     hints = _hints(schema)
     known = {field.name: field for field in dataclasses.fields(schema) if field.init}
+    # Building is only tried if this table has no problem of its own: else its checks would report follow-up errors.
     noted = problems.count
     values = {}
     for key, value in table.items():
@@ -256,9 +257,11 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_coerce(item, arguments[0], name, problems) for item in value)
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        # Comparisons with NaN are False, so NaN is refused here, too.
         if -LARGEST_NUMBER <= value <= LARGEST_NUMBER:  # NaN is not
             return float(value)
         problems.add(f"'{name}' must be a finite number, not {value!r:.40}", code="invalid-value")
+    # An exact type: bool is a subclass of int, and `true` must not pass as a number.
     elif kind in (int, bool, str) and type(value) is kind:
         return value
     elif kind is Path and isinstance(value, str | Path):
@@ -275,6 +278,7 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
     Raises UserError at a setting that is there under two of its names, or by a name of others' that is none here.
     """
+    # `names` maps a setting to the name it was given by, to find a setting that is given under two names.
     known = {path: kind for path, kind, _ in fields(schema)}
     spelt = {name for path in known for name in _spellings(path)}
     names: dict[str, str] = {}
@@ -349,6 +353,7 @@ def _documents(schema: type, prefix: str = "") -> Iterator[tuple[str, str]]:
     for field in dataclasses.fields(schema):
         if dataclasses.is_dataclass(hints[field.name]):
             yield from _documents(typing.cast(type, hints[field.name]), f"{prefix}{field.name}.")
+    # Base classes first, so that the help text of a field that a subclass declares again replaces the inherited one.
     for cls in reversed(schema.__mro__):
         if not dataclasses.is_dataclass(cls) or cls.__module__ == "types":
             continue

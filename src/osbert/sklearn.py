@@ -133,6 +133,7 @@ class FinetuneEstimator(ModelEstimator):
 
     def _finetune(self, task: str, rows: list[tuple[Any, ...]], watch: Watch) -> None:
         seed = self.random_state
+        # scikit-learn's convention: a RandomState gives each fit another seed, an int always the same one.
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
@@ -194,6 +195,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each text (n,)."""
         predictions = self.engine_.predict(_texts(X))
+        # The model's labels are strings; `classes_` maps them back to the type of y.
         numbers = {str(label): number for number, label in enumerate(self.classes_)}
         return self.classes_[np.array([numbers[one.value] for one in predictions], dtype=np.intp)]
 

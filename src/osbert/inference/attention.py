@@ -1,4 +1,4 @@
-"""A text, or a pair, read by a model: what its heads attend to."""
+"""Attention weights of a model for a text or a pair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class AttentionSource(Protocol):
-    """What attention is read of: an `inference.engine.Engine`, or another object with these."""
+    """The model: an `inference.engine.Engine`, or another object with these members."""
 
     folder: Path
     masks: MaskedLanguageHead | None
@@ -29,17 +29,17 @@ class AttentionSource(Protocol):
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model."""
+        """The torch model."""
         ...
 
 
 def attends(backend: Backend) -> bool:
-    """Return whether there is attention to be read of a model: torch computes it, and its family has some."""
+    """Return whether attention weights are available: a torch model of a family with attention."""
     return isinstance(backend, TorchBackend) and backend.learner.backbone.attends
 
 
 def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "") -> TextAttention:
-    """Return what the heads attend to in a text or in two; `name`: the model's, else its folder's.
+    """Return the attention weights for a text or a pair; `name`: of the model, by default its folder's name.
 
     Raises UserError as `placed` does, if the model is exported, and if it has no attention.
     """
@@ -48,9 +48,9 @@ def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "
 
 
 def placed(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
-    """Return a text or two as the model reads them, [MASK] as its mask where it fills masks.
+    """Return the sequence of a text or a pair. If the model fills masks, [MASK] becomes its mask piece.
 
-    Raises UserError if a text holds nothing to read, and at two where the model knows no second segment.
+    Raises UserError if a text has no pieces, and for a pair if the model has one segment.
     """
     form = engine.tokenizer.form
     if len(texts) == 2 and form.second_segment >= engine.learner.backbone.architecture.segments:

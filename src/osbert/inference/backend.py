@@ -1,4 +1,4 @@
-"""What an Engine computes with: one interface, whether torch does the work or onnxruntime."""
+"""The interface of an Engine to its runtime: torch or onnxruntime."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Vectors = NDArray[np.float32]
 
 
 class Backend(Protocol):
-    """A model that is loaded. What it gives is in the order of the examples, however it batches them."""
+    """A loaded model. Results are in the order of the examples, however they are batched."""
 
     @property
     def architecture(self) -> Sizes:
-        """Return the encoder's sizes."""
+        """The encoder's sizes."""
         ...
 
     @property
     def pooler(self) -> bool:
-        """Return whether there is a pooler that was trained."""
+        """Whether there is a trained pooler."""
         ...
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
-        """Return what the task's head gives for each example: (K,), or (n, K) for its n tokens if `per_token`.
+        """Return the output of the task's head for each example: (K,), or (n, K) for its n tokens if `per_token`.
 
         `tokens`: most tokens in a batch.
         """
         ...
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
-        """Return what decodes the outputs, as `Task.decode_with`."""
+        """Return the function that decodes the outputs, as `Task.decode_with`."""
         ...
 
     def vectors(
@@ -45,6 +45,6 @@ class Backend(Protocol):
     ) -> list[Vectors]:
         """Return (layers, D) for each example, or (n, layers, D) for its n tokens without pooling.
 
-        `layers`: 0 is the embedding output, 1 the first block. Raises UserError at a layer that it cannot give.
+        `layers`: 0 is the embedding output, 1 the first block. Raises UserError if a layer is not available.
         """
         ...

@@ -1,6 +1,6 @@
-"""Texts -> vectors under settings: several layers joined, long texts in windows, length 1, and never what is no number.
+"""Sentence vectors: pooling, layers, windows for long texts, normalisation; NaN and infinity are errors.
 
-The model's training decides the defaults: its pooling, its length, and whether its vectors have length 1.
+The model's training decides the defaults: its pooling, its length, and whether vectors are normalised.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSe
 from osbert.interop.sentence_files import SentenceModel
 
 SHORTEST = 5
-"""The least tokens into which a pair fits."""
+"""Fewest tokens of a sequence: a pair has three special tokens and a piece of each text."""
 
 
 class VectorSource(Protocol):
-    """The encoder behind the vectors: an `inference.engine.Engine`, or another object with these four members."""
+    """The encoder: an `inference.engine.Engine`, or another object with these members."""
 
     folder: Path
     backend: Backend
@@ -92,16 +92,16 @@ def _fewer(settings: VectorSettings, engine: VectorSource) -> Iterator[str]:
 
 
 def describe(settings: VectorSettings) -> str:
-    """Return settings in words."""
+    """Describe settings for the user."""
     length = "of length 1" if settings.normalize else "as they come"
     return f"pooling {settings.pooling}, layers {settings.layers}, at most {settings.length} tokens, vectors {length}"
 
 
 class Embedder:
-    """Makes vectors; `tokens`: most tokens in a batch. The library, the commands and the server all make them here."""
+    """Computes vectors for the library, the commands and the server; `tokens`: most tokens in a batch."""
 
     def __init__(self, engine: VectorSource, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
-        """Prepare; raises UserError at layers that the model does not have, and at a pooler that it lacks."""
+        """Check the settings. Raises UserError if the model lacks the layers or the pooler."""
         self.engine = engine
         self.settings = settings
         self.tokens = tokens
@@ -109,21 +109,22 @@ class Embedder:
         self.packer = replace(engine.packer, length=settings.length)
         if settings.pooling == "pooler":
             self._require_pooler()
-        self.vectors([self.sequences(("",), 0)])  # what the model cannot do is told before the work
+        # One vector now: an error of the model is reported before the work, not in the middle of it.
+        self.vectors([self.sequences(("",), 0)])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of a text's vector, or of a token's: (D,), or (layers, D) for several layers."""
+        """The shape of a vector: (D,), (layers, D) for stacked layers, or (layers * D,) for concatenated ones."""
         width, count = self.engine.backend.architecture.width, len(self.layers.numbers)
         if self.layers.joined == "stack":
             return (count, width)
         return (count * width,) if self.layers.joined == "concat" else (width,)
 
     def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
-        """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long.
+        """Return the sequences of a text or a pair: one, or several windows of a long text.
 
-        `truncated` of each counts the pieces that did not fit. Raises UserError at a pair where the model reads none,
-        and at more than two texts.
+        `truncated` of each counts the pieces that were left out. Raises UserError for a pair if the model cannot read
+        pairs, and for more than two texts.
         """
         if len(texts) > 2:
             raise UserError(
@@ -140,13 +141,14 @@ class Embedder:
         return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
 
     def vectors(self, groups: Sequence[Sequence[Example]]) -> Any:
-        """Return the vectors (n, *shape) of n texts given as their sequences, in the order given.
+        """Return the vectors (n, *shape) of n texts, given as their sequences.
 
-        A text of several sequences gets the mean of their vectors. Without pooling: a list of n arrays
-        (tokens, *shape). Raises UserError when a number is infinite or undefined.
+        The vector of a text with several sequences is their mean. Without pooling: a list of n arrays
+        (tokens, *shape). Raises UserError if a number is NaN or infinite.
         """
         flat = [example for group in groups for example in group]
         backend, pooling = self.engine.backend, self.settings.pooling
+        # L blocks give L + 1 layers, the embedding output included: the modulus makes negative numbers positive.
         layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
         rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens)  # (layers, D) each
         if pooling == "tokens":
@@ -156,6 +158,7 @@ class Embedder:
         joined = self._joined(np.stack(rows))
         counts = np.array([len(group) for group in groups])
         if len(groups) != len(flat):
+            # Mean over windows: reduceat sums the rows from each text's first window to the next text's.
             firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
         return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
@@ -175,7 +178,7 @@ class Embedder:
             )
 
     def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the layers (n, layers, D) that the settings name."""
+        """Join the layers (n, layers, D) as the settings say: stacked, averaged, or concatenated to (n, layers * D)."""
         if self.layers.joined == "stack":
             return rows
         if self.layers.joined == "mean":
@@ -193,7 +196,7 @@ class Embedder:
 
 
 def embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
-    """Return the vectors of samples, the first of which is texts[first]. Raises UserError as `long` says."""
+    """Return the vectors of samples; the first is texts[first]. Raises UserError for long texts if long="error"."""
     groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
     if embedder.settings.long == "error":
         _refuse_cut(groups, embedder.settings.length, first)
@@ -209,6 +212,6 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) ->
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return vectors (..., D) of length 1; those of length 0 stay as they are."""
+    """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

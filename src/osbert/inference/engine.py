@@ -1,4 +1,4 @@
-"""A finished run at work: texts in; vectors and predictions out, in the order given."""
+"""A loaded model: texts in, vectors and predictions out, in the order given."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
 
 LayerChoice = str | int | Sequence[int]
-"""One layer or several, by their numbers, or as `osbert embed --layers` has them."""
+"""One layer or several: numbers, or a name that `osbert embed --layers` accepts."""
 
 
 class Engine(PieceModel):
-    """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
+    """A model with its tokenizer; made by `load`. `task` is None for an encoder that was not fine-tuned.
 
-    `remarks`: what was odd about the folder, for the user. `pieces`: what predicts pieces, if the model was pretrained
-    so and its folder has that part, as ours has; None for an export and a fine-tuned run. `masks`: the same of a model
-    that predicts masked pieces; None for one that looks to the left alone, of which it predicts the next piece.
+    `remarks`: oddities of the folder, for the user. `pieces`: the language head, None if the folder has none (exports
+    and fine-tuned runs). `masks`: the same head if it predicts masked pieces, None for left-to-right models and
+    encoder-decoders.
 
     >>> import osbert
     >>> model = osbert.load("run")
@@ -60,7 +60,7 @@ class Engine(PieceModel):
     """
 
     def __init__(self, backend: Backend, source: Folder, *, pieces: MaskedLanguageHead | None = None) -> None:
-        """Stand for the model in `source`, which `backend` computes."""
+        """Use the model in `source`, computed by `backend`; `pieces` is its language head, if it has one."""
         self.backend = backend
         self.source = source
         self.folder = source.path
@@ -79,7 +79,7 @@ class Engine(PieceModel):
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model. Raises UserError where onnxruntime computes."""
+        """The torch model. Raises UserError for an exported model, which runs in onnxruntime."""
         if isinstance(self.backend, TorchBackend):
             return self.backend.learner
         raise UserError(
@@ -89,13 +89,13 @@ class Engine(PieceModel):
 
     @property
     def explains(self) -> bool:
-        """Return whether `explain` answers: it needs torch's model, and a task that says what predictions rest on."""
+        """Whether `explain` works: it needs a torch model, and a task that defines the scores to explain."""
         known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
     @property
     def writes(self) -> bool:
-        """Return whether the model writes texts: after a text, from a source, or as it was fine-tuned to."""
+        """Whether the model can generate text."""
         if self.task is not None and self.task.form == "text":
             return True
         return self.pieces is not None and self.decoder(self.pieces) is not None
@@ -109,13 +109,13 @@ class Engine(PieceModel):
     def predict(
         self, texts: Iterator[Text] | Sequence[Text], *, tokens: int = TOKENS
     ) -> Iterator[Prediction] | list[Prediction]:
-        """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
+        """Return the task's prediction for each text, or for each tuple of texts that the task reads together.
 
-        Of an iterator, such as a generator or an open file, the predictions come one by one, too, in its order; it is
-        read ahead by a window of texts at most (`text_windows`), whatever their number.
+        For an iterator, such as a generator or an open file, the result is an iterator, too, in the same order. It
+        reads ahead by at most one window of texts (`text_windows`).
 
-        `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
-        is one text, or the other way round.
+        `tokens`: most tokens in a batch. Raises UserError if the model was not fine-tuned, or if a sample has the wrong
+        number of texts (one instead of a pair, or a pair instead of one).
 
         >>> import osbert
         >>> model = osbert.load("run")
@@ -134,7 +134,7 @@ class Engine(PieceModel):
         return self.predict_records([task.record_of(one) for one in given], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
-        """Return what the task says of each record; labels are not looked at."""
+        """Return the task's prediction for each record. Labels are ignored."""
         return self._predicted(self.fine_tuned, records, tokens)
 
     def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -142,9 +142,9 @@ class Engine(PieceModel):
         return self._decoded(self.fine_tuned, records, tokens)
 
     def evaluate(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
-        """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
+        """Return predictions and metrics for records of `task`, which is the engine's task on other data.
 
-        Raises UserError when a record has no label.
+        Raises UserError if a record has no label.
         """
         require_labels(records)
         predictions = self._predicted(task, records, tokens)
@@ -152,7 +152,7 @@ class Engine(PieceModel):
 
     @property
     def fine_tuned(self) -> Task:
-        """Return the task; raises UserError when there is none."""
+        """The task. Raises UserError if the model was not fine-tuned."""
         if self.task is None:
             raise UserError(
                 f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
@@ -170,17 +170,17 @@ class Engine(PieceModel):
         tokens: int = TOKENS,
         **options: Any,
     ) -> Any:
-        """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
+        """Return the vectors of texts, or of pairs: an array (n, D), in the order given.
 
-        `options`: the fields of EmbeddingOptions, which are those of `osbert embed`: pooling, normalize, length, long
-        and overlap. What is left open is the model's own, if it was trained for sentence vectors; else a text's vector
-        is the mean of its tokens' states as it comes.
-        `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` knows. Of
-        several the vectors are stacked, (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
-        `tokens`: most tokens in a batch. Of an iterator the vectors come one by one, as with `predict`.
+        `options`: the fields of EmbeddingOptions, as in `osbert embed`: pooling, normalize, length, long and overlap.
+        Options that are not given take the model's own settings if it was trained for sentence vectors. Otherwise a
+        vector is the mean of the hidden states of the text's tokens, not normalised.
+        `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` accepts. The
+        vectors of several layers are stacked: (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
+        `tokens`: most tokens in a batch. For an iterator the result is an iterator, as with `predict`.
 
-        Warns of what the model's files ask for and osbert does not do, such as a Dense layer on the vectors. Raises
-        UserError at settings that cannot be, and with long "error" at every text that does not fit.
+        Warns of steps in the model's files that osbert does not apply, such as a Dense layer on the vectors. Raises
+        UserError for invalid settings, and with long="error" if a text does not fit.
 
         >>> import osbert
         >>> model = osbert.load("encoder")
@@ -194,25 +194,26 @@ class Engine(PieceModel):
             warnings.warn(remark, stacklevel=2)
         said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
         embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
+        # Lazily: each window is encoded and embedded when its first vector is asked for.
         if given is None:
             return chain.from_iterable(embedded(embedder, *part) for part in windows(iter(texts), "embed"))
         return embedded(embedder, 0, given)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
-        """Return an Embedder with these options. Its sequences are no longer than the engine's own."""
+        """Return the Embedder for these options, cached. Its sequences are at most as long as the engine's."""
         if (options, tokens) not in self._embedders:
             self._embedders[options, tokens] = Embedder(self, vector_settings(options, self), tokens=tokens)
         return self._embedders[options, tokens]
 
     @cached_property
     def not_applied(self) -> tuple[str, ...]:
-        """Return the steps in a sentence model's files that its vectors leave out."""
+        """Remarks on the steps in a sentence model's files that osbert does not apply."""
         return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
 
     def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
-        """Return the pooling, length and normalisation that the model was trained for, None where it was for none.
+        """Return the pooling, length and normalisation of a sentence model; None for other models.
 
-        Raises UserError when its own pooling is not here, unless another one is given as `pooling`.
+        Raises UserError if osbert lacks the model's own pooling, unless `pooling` names another one.
         """
         if not isinstance(self._sentences, UserError):
             return self._sentences
@@ -221,12 +222,12 @@ class Engine(PieceModel):
         return None
 
     def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
-        """Return why the model says what it says of a text, or of a pair: each word with its weight in the score.
+        """Return the contribution of each word of a text, or of a pair, to the scores of the model's predictions.
 
-        One explanation for each prediction: a label, a number, a choice, an answer; of several labels, entities
-        or [MASK]s one each. `label`: explain the score of this label, or piece, instead of what is predicted.
-        `options`: the fields of AttributionOptions, which are those of `osbert explain`: method, baseline, points,
-        tolerance and check. Raises UserError where the model is exported or reads no word vectors.
+        One explanation for each prediction: a label, number, choice or answer; one each for several labels, entities
+        or [MASK]s. `label`: explain the score of this label, or piece, instead of the predicted one. `options`: the
+        fields of AttributionOptions, as in `osbert explain`: method, baseline, points, tolerance and check. Raises
+        UserError if the model is exported or has no word embeddings.
 
         >>> import osbert
         >>> model = osbert.load("run")
@@ -245,11 +246,11 @@ class Engine(PieceModel):
         return found
 
     def attention(self, text: str, pair: str | None = None) -> TextAttention:
-        """Return what each head of each layer attends to in a text, or in a pair of them.
+        """Return the attention weights of each head and layer for a text, or for a pair of texts.
 
         The result has `weights` (L, H, T, T), queries in rows, `pieces` (T), `words` (W), `offsets` (T, 2), `by_word`,
-        `weighted` and `rollout`, and `save` writes a page that shows them. What does not fit is cut off. Raises
-        UserError if the model is exported, has no attention, or reads no pairs.
+        `weighted` and `rollout`; `save` writes a page that shows them. A longer text is truncated. Raises UserError if
+        the model is exported, has no attention, or cannot read pairs.
 
         >>> import osbert
         >>> model = osbert.load("encoder")
@@ -263,9 +264,9 @@ class Engine(PieceModel):
         return attention_of(self, sample)
 
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
-        """Return the states (n, D) of the n tokens of a text, or of a pair, specials included.
+        """Return the hidden states (n, D) of the n tokens of a text, or of a pair, special tokens included.
 
-        `layers`: as for `embed`; of several the states are stacked, (n, layers, D). What does not fit is cut off.
+        `layers`: as for `embed`; the states of several are stacked, (n, layers, D). A longer text is truncated.
 
         >>> import osbert
         >>> model = osbert.load("encoder")
@@ -280,7 +281,7 @@ class Engine(PieceModel):
         return states
 
     def states_of(self, examples: Sequence[Example]) -> list[Vectors]:
-        """Return the last layer's states (n, D) of each sequence's n tokens."""
+        """Return the hidden states (n, D) of the last layer for the n tokens of each sequence."""
         top = self.backend.architecture.layers
         found = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
         return [states.squeeze(-2) for states in found]
@@ -314,7 +315,7 @@ def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
 
 
 def _spell(layers: LayerChoice) -> str:
-    """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
+    """Return layers as written on the command line. A list of one keeps a comma, so that its axis is kept, too."""
     if isinstance(layers, str | int | Integral):  # Integral: numpy's
         return str(layers)
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
@@ -323,8 +324,8 @@ def _spell(layers: LayerChoice) -> str:
 def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
     """Load a model's folder onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
-    An exported folder runs in onnxruntime, on the CPU. `opening` is for a path; a Folder has its own. Raises UserError
-    when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
+    An exported folder runs in onnxruntime, on the CPU. `opening` applies to a path; a Folder is already open. Raises
+    UserError if the folder holds no model, if a fine-tuned run lacks weights, and if `opening` refuses it.
     """
     folder = source if isinstance(source, Folder) else open_folder(source, opening)
     task = folder.task
@@ -335,12 +336,13 @@ def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening 
     place = choose(device).device
     backend = TorchBackend(learner.eval().to(place), pooler=folder.has_pooler)
     engine = Engine(backend, folder, pieces=pieces.eval().to(place) if isinstance(pieces, MaskedLanguageHead) else None)
+    # The engine has what it needs; the weights that were read must not stay in memory a second time.
     folder.release()
     return engine
 
 
 def _exported(folder: Folder, device: str) -> OnnxBackend:
-    """Return what computes an exported folder. Raises UserError when its files are not of one export."""
+    """Return the backend of an exported folder. Raises UserError if its files are not from one export."""
     if device not in ("auto", "cpu"):
         raise UserError(
             f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.",

@@ -1,4 +1,4 @@
-"""Why a finished run says what it says: its predictions with the weights of their words."""
+"""Explanations: predictions with the contribution of each word to their scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PredictionSource(Protocol):
-    """What predictions come from: an `inference.engine.Engine`, or another object with these."""
+    """The model: an `inference.engine.Engine`, or another object with these members."""
 
     masks: MaskedLanguageHead | None
     packer: Packer
@@ -33,36 +33,37 @@ class PredictionSource(Protocol):
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model."""
+        """The torch model."""
         ...
 
     @property
     def fine_tuned(self) -> Task:
-        """Return the task."""
+        """The task."""
         ...
 
     def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:
-        """Return what the task says of each record, for its sequences."""
+        """Return the task's prediction for each record, given its sequences."""
         ...
 
     def fill(self, text: str, *, top: int) -> list[list[MaskFill]]:
-        """Return the likeliest pieces for each mask."""
+        """Return the `top` likeliest pieces for each mask."""
         ...
 
 
 def explain_records(
     engine: PredictionSource, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
 ) -> list[tuple[Prediction, list[Explanation]]]:
-    """Return for each record the prediction, and an explanation of each score that it rests on.
+    """Return for each record the prediction, and an explanation of each score behind it.
 
-    `label`: explain its score, instead of what is predicted. Raises UserError if there is no such label, and if the run
-    or its kind of task does not allow explanations.
+    `label`: explain the score of this label instead of the predicted one. Raises UserError for an unknown label, and if
+    the model or its kind of task does not support explanations.
     """
     task = engine.fine_tuned
     require_table(engine.learner)
     refuse_long(task, records, engine.packer)
     laid_out = list(encoded(task, records, engine.packer))
     predictions = engine.predict_encoded(laid_out)
+    # All scores of all records go into one flat list, so that they share batches; `owners` maps each to its record.
     scored: list[ScoredRecord] = []
     owners: list[int] = []
     weights: list[NDArray[np.float64]] = []
@@ -88,9 +89,9 @@ def explain_records(
 def explain_masks(
     engine: PredictionSource, text: str, options: AttributionOptions, *, piece: str = ""
 ) -> list[Explanation]:
-    """Return for each [MASK] of a text why the model fills it as it does, by the log-odds of the likeliest piece.
+    """Return for each [MASK] of a text an explanation of the log-odds of its likeliest piece.
 
-    `piece`: explain this one instead. Raises UserError if the model does not fill masks, or has no such piece.
+    `piece`: explain this piece instead. Raises UserError if the model does not fill masks, or lacks the piece.
     """
     likeliest = [likely[0].piece for likely in engine.fill(text, top=1)]
     tokenizer, head = engine.tokenizer, engine.masks
@@ -102,6 +103,7 @@ def explain_masks(
         )
     example = masked(text, engine.packer)
     bounds, words = words_of_pieces(text, *masked_pieces(text, tokenizer)[1:])
+    # The word of each token; -1 for special tokens and for the masks themselves, which get no weight.
     tokens = np.full(len(example), -1)
     tokens[~example.special] = words
     masks = np.flatnonzero(example.ids == tokenizer.mask)

@@ -1,4 +1,4 @@
-"""Texts with [MASK] in them, and the likeliest pieces for each mask by a pretrained model."""
+"""Filling masks: the likeliest pieces for each [MASK] of a text under a masked language model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class MaskFill(NamedTuple):
 
 
 def masked(text: str, packer: Packer) -> Example:
-    """Return a text as a sequence in which each [MASK] is the mask piece; other specials are cut as any text is."""
+    """Return the sequence of a text; each [MASK] becomes the mask piece, other special names are plain text."""
     return packer.single(*PieceRun.of(masked_pieces(text, packer.tokenizer)[0], packer.tokenizer))
 
 
 def masked_pieces(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers, Integers]:
-    """Return the pieces (n,) of a text with masks, and where they start and end in it (n,), in characters."""
-    if isinstance(tokenizer, FileTokenizer):  # it knows its mask in a text, and whose the spaces around it are
+    """Return the piece ids (n,) of a text with masks, and their starts and ends (n,) in characters."""
+    # A tokenizer from a file has its own spelling of the mask, and its own rule for the spaces around it. So its mask
+    # is put into the text, and the offsets are mapped back to the text with [MASK].
+    if isinstance(tokenizer, FileTokenizer):
         mask = tokenizer.vocabulary[tokenizer.mask]
         found = tokenizer.encode_with_offsets(text.replace(MASK, mask))
         places = _origins(text, len(mask))
@@ -51,7 +53,10 @@ def masked_pieces(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integer
 
 
 def _origins(text: str, length: int) -> Integers:
-    """Return which character of a text each one is of when its masks have `length` characters, and one behind it."""
+    """Map offsets in a text whose masks have `length` characters to offsets in `text`; one past the end included.
+
+    The characters of a mask map to the first one of [MASK], and its last character to the last one.
+    """
     origins: list[int] = []
     begin = 0
     for number, part in enumerate(text.split(MASK)):
@@ -66,7 +71,7 @@ def _origins(text: str, length: int) -> Integers:
 def fill(
     learner: Learner, head: MaskedLanguageHead, examples: Sequence[Example], tokenizer: AnyTokenizer, *, top: int
 ) -> list[list[list[MaskFill]]]:
-    """Return for each sequence, for each mask in it, the `top` likeliest pieces of the whole vocabulary."""
+    """Return for each mask of each sequence the `top` likeliest pieces of the whole vocabulary."""
     fillings: list[list[list[MaskFill]]] = [[] for _ in examples]
     with evaluating(learner) as device:
         for batch in batches(examples, tokens=TOKENS):
@@ -74,6 +79,7 @@ def fill(
             index = (there.ids == tokenizer.mask).nonzero().squeeze(1)  # (M,)
             logits = head.scores(learner.backbone(there).hidden[index]).float()  # (M, V)
             best = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
+            # The batch is flat: a mask at position p belongs to the last sequence that starts at or before p.
             sequences = torch.searchsorted(there.starts, index, right=True) - 1
             numbers = batch.records[sequences.cpu()]
             for number, probabilities, ids in zip(numbers.tolist(), best.values.tolist(), best.indices.tolist()):

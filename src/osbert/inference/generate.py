@@ -1,4 +1,4 @@
-"""Texts -> what a model writes after them, or for them where it has learnt to write from a source."""
+"""Generation: a model continues texts, or writes a target for each source text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PieceWriter(Protocol):
-    """What writes: an `inference.engine.Engine`, or another object with these."""
+    """The model that generates: an `inference.engine.Engine`, or another object with these members."""
 
     pieces: MaskedLanguageHead | None
     tokenizer: AnyTokenizer
@@ -33,17 +33,17 @@ class PieceWriter(Protocol):
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model."""
+        """The torch model."""
 
     def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
-        """Return what writes with the scores of a head, None where the model cannot."""
+        """Return the decoder that generates with the logits of a head; None if the model cannot generate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextWriter:
-    """A model that writes for texts: `prompt` makes sequences of them, and `writer` goes on with these.
+    """A model that generates for texts: `prompt` turns them into sequences, which `writer` continues.
 
-    `reads`: how many texts it reads together. `goes_on`: whether what it writes is the rest of a text.
+    `reads`: the number of texts in a sample. `goes_on`: whether the output continues the text (else it is a target).
     """
 
     writer: PromptWriter
@@ -53,9 +53,9 @@ class TextWriter:
 
     @classmethod
     def of(cls, engine: PieceWriter, given: GivenOptions) -> TextWriter:
-        """Return what writes with these options; of a fine-tuned run, those that are left open are its own.
+        """Return a writer with these options. For a fine-tuned run, options left open take the run's own values.
 
-        Raises UserError where a model does not write, or an option cannot be.
+        Raises UserError if the model cannot generate, or an option is invalid.
         """
         task = engine.task
         options = options_of(task, given)
@@ -95,29 +95,29 @@ class TextWriter:
         return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
 
     def unread(self, *texts: str) -> int:
-        """Return how many pieces of the texts that are read together are not read: no room would be left to write."""
+        """Return the number of pieces of a sample that are truncated, to leave room for the output."""
         return self.prompt(texts).truncated
 
     def texts(self, samples: Sequence[Sequence[str]], *, first: int = 0) -> list[Generation]:
-        """Return what is written for each sample, the texts that are read together, in the order given.
+        """Return the generation for each sample (the texts that are read together), in the order given.
 
-        `first`: the index of the first text among all that are sampled with one seed.
+        `first`: the index of the first sample in the whole call, so that a seed gives each index the same text.
         """
         return self.writer.written(self.prompts(samples), first=first)
 
     def stream(self, *texts: str) -> Iterator[str]:
-        """Yield what is written for texts that are read together, in parts that no later piece changes."""
+        """Yield the generation for one sample in parts that are final: later pieces do not change them."""
         [prompt] = self.prompts([texts])
         return self.writer.stream(prompt)
 
     def lack(self, prompt: Example) -> str:
-        """Return why nothing can be written for a prompt, in a sentence; "" where something can."""
+        """Return a sentence that says why nothing can be generated for a prompt; "" if it can."""
         if not self.goes_on and (prompt.source or prompt).special.all():
             return "There is nothing in it to read."
         return "" if len(prompt) else "It is empty, and no piece of the model begins a text."
 
     def prompts(self, samples: Sequence[Sequence[str]]) -> list[Example]:
-        """Return the sequences of samples. Raises UserError that names every sample that cannot be read."""
+        """Return the prompt of each sample. Raises UserError that lists every sample without one."""
         problems = Problems(heading="Nothing can be written for these texts")
         prompts = []
         for place, texts in enumerate(samples):
@@ -134,12 +134,12 @@ class TextWriter:
 
 
 def options_of(task: Task | None, given: GivenOptions) -> GenerationOptions:
-    """Return how a model writes: as is given, and where that is open as its task says."""
+    """Return the options of generation: the given ones, over those of the task, over the defaults."""
     return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out the texts of a source as a task does."""
+    """Return a function that encodes the texts of a source as the task does."""
 
     def prompt(texts: Sequence[str]) -> Example:
         [example] = task.encode(task.record_of(texts), packer)
@@ -149,7 +149,10 @@ def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
 
 
 def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out a text as a source of mode sequence_to_sequence, with room for `most` pieces behind it."""
+    """Return a function that encodes a text as the source of UniLM's sequence-to-sequence mode.
+
+    `most`: the pieces for which room is left behind the source.
+    """
 
     def prompt(texts: Sequence[str]) -> Example:
         source = source_of(packer.tokenizer.encode(_single(texts)), packer, most=most)
@@ -159,9 +162,9 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
 
 
 def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out a text as the source of an encoder-decoder, and what its decoder begins with.
+    """Return a function that encodes a text as the source of an encoder-decoder, with the start of the target.
 
-    `whole`: whether the decoder has learnt texts in their tokenizer's form, as one that reads them has.
+    `whole`: whether the decoder was trained on targets with the tokenizer's special tokens.
     """
 
     def prompt(texts: Sequence[str]) -> Example:
@@ -171,11 +174,12 @@ def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]]
 
 
 def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]], Example]:
-    """Return what lays out a text as a sequence without an end; of a long one the last pieces, of `length` tokens."""
+    """Return a function that encodes a text as an open sequence: its last pieces, with at most `length` tokens."""
     form = tokenizer.form
 
     def prompt(texts: Sequence[str]) -> Example:
         text = _single(texts)
+        # An empty text still needs a token to start from: the separator, if the form has no start token.
         before = form.before or (() if text else form.between[:1])
         ids = tokenizer.encode(text)
         kept = ids[max(len(ids) - (length - len(before)), 0) :]
@@ -193,7 +197,7 @@ def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]
 
 
 def _single(texts: Sequence[str]) -> str:
-    """Return the one text of a sample. Raises UserError where there are more."""
+    """Return the one text of a sample. Raises UserError if there are more."""
     if len(texts) != 1:
         raise UserError(f"{len(texts)} texts, not one.", code="wrong-number-of-texts")
     return texts[0]

@@ -1,4 +1,4 @@
-"""The model as onnxruntime runs it: an exported folder, on the CPU, in float32 or int8."""
+"""The onnxruntime backend: an exported folder, on the CPU, in float32 or int8."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from osbert.tasks import Prediction, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 
 RECTANGLE = 1024
-"""Most tokens in a rectangle, padding included: few enough for the caches, with less padding than more would have."""
+"""Most tokens in a padded batch, padding included. Larger ones exceed the CPU caches and have more padding."""
 
 
 class OnnxBackend:
-    """Runs an ONNX file. Rectangles have at most the given number of tokens, and never more than `RECTANGLE`."""
+    """Runs an ONNX file in padded batches (rectangles) of at most `RECTANGLE` tokens."""
 
     def __init__(self, path: Path, architecture: Sizes) -> None:
-        """Open the file, which `architecture` describes. Raises UserError as `open_onnx`."""
+        """Open the file of a model with these sizes. Raises UserError as `open_onnx`."""
         self.path = path
         self.architecture = architecture
         self.opened = open_onnx(path)
 
     @property
     def pooler(self) -> bool:
-        """Return whether the pooler's output is in the file."""
+        """Whether the file has the pooler's output."""
         return POOLER in self.opened.names
 
     def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
-        """Raise UserError when the file is not of the config, the tokenizer or the task that lie beside it."""
+        """Raise UserError if the file does not match the config, the tokenizer or the task beside it."""
         problems = Problems(heading=f"{self.path.parent} is not of one export")
         sizes = {name: getattr(self.architecture, name) for name in READ}
         for name, size in self.opened.sizes.items():
@@ -56,8 +56,9 @@ class OnnxBackend:
         problems.stop_if_any()
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
-        """Return what the task's head gives for each example, in the units of the run's own head."""
+        """Return the output of the task's head for each example, in the units of the run's own head."""
         published = {} if VECTORS in self.opened.names else task.published()  # vectors have no unit
+        # An exported regression gives numbers in the label's units; decoding expects standardised ones.
         center, scale = published.get("center", 0.0), published.get("scale", 1.0)
         found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (scores, *others) in self._run(self._scores, examples, tokens):
@@ -68,13 +69,13 @@ class OnnxBackend:
         return found
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
-        """Return what decodes with what the run's head had learnt."""
+        """Return the function that decodes outputs, with the values that the run's head had learnt."""
         return task.decode_with(self.opened.learnt)
 
     def vectors(
         self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
     ) -> list[Vectors]:
-        """Return the pooled states of each example. Raises UserError at a layer other than the last."""
+        """Return the pooled hidden states of each example. Raises UserError for other layers than the last."""
         if set(layers) != {self.architecture.layers}:
             raise UserError(
                 f"{self.path.parent} is exported and has its last layer alone: take --layers -1.",
@@ -84,6 +85,7 @@ class OnnxBackend:
         for part, (states,) in self._run([POOLER if pooling == "pooler" else STATES], examples, tokens):
             for row, place in enumerate(part.places):
                 own = states[row] if pooling == "pooler" else self._pooled(states[row, : part.lengths[row]], pooling)
+                # The contract has an axis for layers; all of them are the last one here.
                 found[place] = np.repeat(own[..., None, :], len(layers), axis=-2)
         return found
 
@@ -107,7 +109,7 @@ class OnnxBackend:
             yield part, found
 
     def _pooled(self, states: Vectors, pooling: Pooling) -> Vectors:
-        """Return (D,) of a sequence's states (n, D), or all of them."""
+        """Return the pooled vector (D,) of a sequence's hidden states (n, D); without pooling, the states."""
         if pooling == "cls":
             return states[-1 if self.architecture.summary_is_last else 0]
         if pooling == "mean":

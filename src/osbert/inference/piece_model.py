@@ -1,4 +1,4 @@
-"""What a pretrained model says of pieces: those that fill masks, how likely a text is, and how it goes on."""
+"""Calls of models with a language head: filling masks, scoring texts, and generating."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 class PieceModel:
     """The calls of an Engine that need a language head.
 
-    `pieces`: that head, None where there is none; `masks`: the same of a model that predicts masked pieces.
+    `pieces`: that head, None if there is none; `masks`: the same head if it predicts masked pieces, else None.
     """
 
     folder: Path
@@ -42,11 +42,11 @@ class PieceModel:
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model."""
+        """The torch model."""
         raise NotImplementedError
 
     def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
-        """Return what writes with the scores of a head, one for all calls; None where the model does not write."""
+        """Return the decoder that generates with a head's logits, cached for all calls; None if the model cannot."""
         if head not in self._decoders:
             self._decoders[head] = self.learner.backbone.decoder(head)
         return self._decoders[head]
@@ -89,12 +89,12 @@ class PieceModel:
         return fillings
 
     def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
-        """Return how likely the model holds each text: a TextLikelihood (osbert.analysis.scoring), in nats.
+        """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
 
-        Of a masked language model that is the pseudo-log-likelihood; of a left-to-right one, the log-likelihood.
-        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. Of an iterator
-        the scores come one by one, as with `predict`. Raises UserError if the model does not predict pieces, and at
-        every text that is empty or does not fit.
+        It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.
+        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. For an
+        iterator the result is an iterator, as with `predict`. Raises UserError if the model does not predict pieces,
+        and if a text is empty or does not fit.
 
         >>> import osbert
         >>> model = osbert.load("encoder")
@@ -108,13 +108,13 @@ class PieceModel:
         return score(0, samples(texts, "score"))
 
     def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
-        """Return what a model writes after each text, or from it where it has learnt to write from a source.
+        """Return the continuation of each text, or the target for each source if the model is trained on such pairs.
 
-        `options`: the fields of GivenOptions (osbert.models.generation.settings), which are those of `osbert
-        generate`: most, least, beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. The same
-        seed draws the same text for the text at a place of the list, whatever the others are. A run's own options count
-        where one is left at its default. Raises UserError where the model does not write, at options that cannot be or
-        contradict each other, and at what is no text.
+        `options`: the fields of GivenOptions (osbert.models.generation.settings), as in `osbert generate`: most, least,
+        beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. With one seed, the result for the
+        text at an index does not depend on the other texts. Options left at their defaults take the run's own values.
+        Raises UserError if the model cannot generate, if options are invalid or exclude each other, and if an item is
+        not a text.
 
         >>> import osbert
         >>> model = osbert.load("writer")
@@ -126,9 +126,9 @@ class PieceModel:
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
 
     def stream(self, text: Text, **options: Any) -> Iterator[str]:
-        """Yield what the model writes for a text in parts, while it writes; `options` as for `generate`.
+        """Yield the generation for a text in parts, as they are generated; `options` as for `generate`.
 
-        With beams the whole comes at once, since any beginning may still be given up.
+        With beam search it comes in one part at the end, since any beginning may still be replaced.
 
         >>> import osbert
         >>> model = osbert.load("writer")

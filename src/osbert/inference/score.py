@@ -1,4 +1,4 @@
-"""Texts -> how likely a pretrained model holds them, piece by piece."""
+"""Log-likelihoods of texts under a pretrained model, piece by piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PieceSource(Protocol):
-    """What scores come from: an `inference.engine.Engine`, or another object with these."""
+    """The model that scores: an `inference.engine.Engine`, or another object with these members."""
 
     folder: Path
     pieces: MaskedLanguageHead | None
@@ -27,16 +27,16 @@ class PieceSource(Protocol):
 
     @property
     def learner(self) -> Learner:
-        """Return torch's model."""
+        """The torch model."""
 
 
 def predicts_pieces(engine: PieceSource) -> bool:
-    """Return whether a model predicts the pieces of a text that it reads; an encoder-decoder those of another text."""
+    """Return whether a model predicts pieces of its own input. An encoder-decoder predicts those of its target."""
     return engine.pieces is not None and not engine.learner.backbone.architecture.has_decoder
 
 
 def language_model(engine: PieceSource) -> LanguageModel:
-    """Return what predicts pieces in a model. Raises UserError where nothing does."""
+    """Return the model with its language head. Raises UserError if it has none, or is an encoder-decoder."""
     if engine.pieces is None or not predicts_pieces(engine):
         raise UserError(
             f"The model in {engine.folder} does not predict pieces of a text that it reads: that needs a pretrained "
@@ -50,9 +50,9 @@ def language_model(engine: PieceSource) -> LanguageModel:
 def score_samples(
     model: LanguageModel, packer: Packer, options: ScoringOptions, first: int, given: Sequence[Sequence[str]]
 ) -> list[TextLikelihood]:
-    """Return how likely each of some texts is, the first of which is texts[first] of a call.
+    """Return the likelihood of each sample; the first one is texts[first] of the call, for messages.
 
-    Raises UserError that lists every one that is empty, too long, or more than a text.
+    Raises UserError that lists every sample that is empty, too long, or not a single text.
     """
     problems = Problems(heading="These texts cannot be scored")
     for place, sample in enumerate(given, first):
@@ -64,9 +64,9 @@ def score_samples(
 
 
 def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], masking: Masking) -> list[TextLikelihood]:
-    """Return how likely each text is. Raises UserError where the scores are not finite.
+    """Return the likelihood of each text. Raises UserError if a score is not finite.
 
-    The texts fit: `refuse_unscorable` has passed.
+    Texts must fit into a sequence; see `refuse_unscorable`.
     """
     tokenizer = packer.tokenizer
     cut = [tokenizer.encode_with_offsets(text) for text in texts]
@@ -74,6 +74,7 @@ def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], mask
     found = model.log_probabilities([packer.single(*run) for run in runs], masking=masking)
     scores = []
     for text, offsets, run, values in zip(texts, cut, runs, found, strict=True):
+        # A left-to-right model without a start token cannot score the first piece: its value is NaN.
         unscored = model.causal and not packer.form.before
         if not np.isfinite(values[int(unscored) :]).all():
             raise UserError(
@@ -92,7 +93,7 @@ def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], mask
 
 
 def _unknown(tokenizer: AnyTokenizer) -> int:
-    """Return the piece for what no other piece spells, -1 where bytes spell everything."""
+    """Return the id of the unknown piece, -1 if the vocabulary has none (byte-level tokenizers)."""
     try:
         return tokenizer.unknown
     except UserError:
@@ -100,7 +101,7 @@ def _unknown(tokenizer: AnyTokenizer) -> int:
 
 
 def refuse_unscorable(packer: Packer, text: str, place: str, problems: Problems) -> None:
-    """Note a text of which the tokenizer leaves nothing, and one that does not fit; `place` names it."""
+    """Add a problem if a text has no pieces or does not fit; `place` is its name in the message."""
     count = len(packer.tokenizer.encode(text))
     if not count:
         problems.add(f"{place}: the text is empty: there is nothing to score.", code="empty-text")

@@ -1,4 +1,4 @@
-"""Texts that come one by one -> windows of them: as many together as help the speed, and few enough for memory."""
+"""Splits a stream of texts into windows: large enough for efficient batches, small enough for memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from osbert.errors import Problems, UserError
 
 ROWS, CHARACTERS = 1024, 2**19
-"""Most texts of a window, and about the most characters: how far a window reads ahead of what was given back."""
+"""Most texts in a window, and about the most characters: how far the input is read ahead of the output."""
 
 Text = str | tuple[str, ...]
-"""One text, or two that make a pair; for a task that reads more, all of them in its order."""
+"""One text, a pair, or all texts that a task reads together, in the task's order."""
 Sample = tuple[str, ...]
-"""The texts that are read together."""
+"""The texts that are read together, as a tuple."""
 
 
 def samples(texts: Iterable[Text], call: str) -> list[Sample]:
-    """Return the texts of each sample. Raises TypeError at what is no list of them, UserError at all that are no text.
+    """Return the samples. Raises TypeError if `texts` is not a list, UserError that lists every item without text.
 
     >>> samples(["a", ("b", "c")], "predict")
     [('a',), ('b', 'c')]
@@ -38,9 +38,9 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
 
 
 def windows(texts: Iterator[Text], call: str) -> Iterator[tuple[int, list[Sample]]]:
-    """Yield the samples of an iterator, a window at a time, each with the index of its first.
+    """Yield (index of the first sample, samples) for each window of an iterator.
 
-    What the iterator raises, and UserError at what is no text, comes when the window before it was yielded.
+    If the iterator raises, or an item is not a text (UserError), the samples before it are yielded first.
 
     >>> list(windows(iter(["a", ("b", "c")]), "predict"))
     [(0, [('a',), ('b', 'c')])]
@@ -69,7 +69,7 @@ def windows(texts: Iterator[Text], call: str) -> Iterator[tuple[int, list[Sample
 
 
 def _sample(given: Any) -> tuple[Sample, str]:
-    """Return the texts of a sample, and what is wrong with it, "" for nothing."""
+    """Return a sample as a tuple, and a problem with it, "" for none."""
     group = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
     sample: tuple[Any, ...] = tuple(given) if group else (given,)
     is_text = sample and all(isinstance(text, str) for text in sample)

@@ -1,4 +1,4 @@
-"""The model as torch runs it: flat batches without padding, on the CPU or a GPU."""
+"""The torch backend: flat batches without padding, on the CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from osbert.tasks import Prediction, Task
 
 
 class TorchBackend:
-    """A learner at work."""
+    """Computes with a Learner in evaluation mode."""
 
     def __init__(self, learner: Learner, *, pooler: bool) -> None:
-        """Stand for `learner`, whose backbone has a trained `pooler` or not."""
+        """Use `learner`; `pooler`: whether its backbone has a trained pooler."""
         self.learner = learner
         self.pooler = pooler
 
     @property
     def architecture(self) -> Sizes:
-        """Return the encoder's sizes."""
+        """The encoder's sizes."""
         return self.learner.backbone.architecture
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
-        """Return what the task's head gives for each example."""
+        """Return the output of the task's head for each example."""
         return forward.outputs(self.learner, task.name, examples, tokens=tokens, per_token=task.per_token)
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
-        """Return what decodes with what the head has learnt."""
+        """Return the function that decodes outputs, with the values that the head has learnt."""
         head = self.learner.heads[task.name]
         return task.decode_with(head.learnt())
 
     def vectors(
         self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
     ) -> list[Vectors]:
-        """Return the pooled states of each example."""
+        """Return the pooled hidden states of each example."""
         found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         with forward.evaluating(self.learner.backbone) as device:
             for batch in forward.batches(examples, tokens=tokens):
                 rows = self._pooled(batch.to(device), pooling, layers)
+                # Batches do not keep the order of the examples; `records` has the index of each row among them.
                 for place, row in zip(batch.records.tolist(), rows, strict=True):
                     found[place] = row.float().cpu().numpy()
         return found
@@ -56,6 +57,7 @@ class TorchBackend:
         backbone = self.learner.backbone
         if pooling == "pooler":
             return list(backbone(batch).pooled.unsqueeze(1).unbind())
+        # `layers` yields one layer after the other: only the chosen ones are kept in memory.
         wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(layers)}
         states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
         if pooling == "tokens":

@@ -1,4 +1,4 @@
-"""Near duplicates among texts, by their vectors: the first of a group is kept, and a file says which are alike it."""
+"""Finds near duplicates among texts by their vectors. The first text of a group is kept; a file lists the groups."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from osbert.runs.vector_input import VectorInput
 from osbert.terminal import counted
 
 LARGEST = 20
-"""Groups that the result lists."""
+"""Most groups in the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonProgress:
-    """An event: so many pairs of blocks of vectors were compared."""
+    """Event: `done` of `count` pairs of blocks of vectors were compared."""
 
     done: int
     count: int
@@ -32,7 +32,7 @@ class ComparisonProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicateGroup:
-    """A text that is kept, by its line, and the lines of those that are alike it."""
+    """The line of a kept text, and the lines of its near duplicates."""
 
     line: int
     texts: Sequence[str]
@@ -43,7 +43,7 @@ class DuplicateGroup:
 class DuplicateTally:
     """The duplicates among `rows` texts: their number, the number of groups, and the largest groups.
 
-    `kept_lines`: of the texts without the duplicates, in their order.
+    `kept_lines`: the lines of all texts that are not duplicates, in their order.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("path", "rows", "duplicates", "groups", "largest")
@@ -56,7 +56,7 @@ class DuplicateTally:
     kept_lines: NDArray[np.int64]
 
     def lines(self) -> Iterator[str]:
-        """Yield the counts, and the largest groups."""
+        """Yield sentences with the counts and the largest groups."""
         target = f" -> {self.path}" if self.path else ""
         groups = counted(self.groups, "group")
         yield f"{counted(self.rows, 'text')}: {self.duplicates:,} repeat an earlier one, in {groups}{target}"
@@ -69,11 +69,11 @@ class DuplicateTally:
 def find_duplicates(
     given: VectorInput, *, above: float = 0.95, out: Path | None = None, watch: Watch = ignore
 ) -> DuplicateTally:
-    """Find the texts whose cosine with an earlier one that is kept is `above` or more; see `Duplicates`.
+    """Find texts whose cosine with an earlier kept text is at least `above`; see `Duplicates`.
 
-    `out`: the .csv, .tsv or .jsonl file for all texts of groups: their group, line, whether they are kept, the line of
-    the text that is kept in their place, the cosine with it, and the text. Memory is that of some blocks and of a few
-    numbers a text. Raises UserError for data that cannot be read or compared.
+    `out`: a .csv, .tsv or .jsonl file with all texts of groups: group, line, whether the text is kept, the line of the
+    kept text that represents it, the cosine with that text, and the text. Memory holds some blocks, and a few numbers
+    per text. Raises UserError for data that cannot be read or compared.
     """
     if not 0 < above <= 1:
         raise UserError(f"--above must be more than 0 and at most 1, not {above}.", code="invalid-value")
@@ -115,7 +115,7 @@ def _write(out: Path, opened: VectorFile, found: Duplicates, sizes: NDArray[np.i
 def _largest(
     opened: VectorFile, kept: NDArray[np.int64], sizes: NDArray[np.int64], lines: NDArray[np.int64]
 ) -> list[DuplicateGroup]:
-    """Return the largest groups, of equals the first."""
+    """Return the largest groups; of equal ones the first."""
     places = [place for place in np.argsort(-sizes, kind="stable")[:LARGEST].tolist() if sizes[place] > 1]
     rows: list[VectorRow] = opened.rows(places) if places else []
     members = (np.flatnonzero(kept == place) for place in places)

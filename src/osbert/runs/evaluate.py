@@ -1,4 +1,4 @@
-"""A fine-tuned run scored on a file, or a split of a folder, with labels."""
+"""Evaluates a fine-tuned run on a labelled file, or on a split of a folder."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from osbert.tasks.calibration import columns, expected_error
 from osbert.terminal import counted, in_columns
 
 SCORE_FILES = ("", ".json", ".html")
-"""The endings of a file of scores: all but a page is JSON."""
+"""Suffixes of a file of scores; all except .html contain JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of a run on other data, by name, with the rows and what was predicted for each of them.
+    """The scores of a run on labelled data, by name, with the rows and their predictions.
 
-    `limit`: in words, what the run reads of a text. `packer`: what it reads texts with.
+    `limit`: a description of how much of a text is read. `packer`: encodes the run's texts.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("rows", "metrics", "calibration_error", "truncated", "limit")
@@ -47,22 +47,22 @@ class Evaluation:
 
     @property
     def rows(self) -> int:
-        """Return how many rows were scored."""
+        """The number of scored rows."""
         return len(self.records)
 
     @property
     def truncated(self) -> int:
-        """Return how many texts were not read whole."""
+        """The number of truncated texts."""
         return sum(prediction.truncated > 0 for prediction in self.predictions)
 
     @property
     def calibration_error(self) -> float | None:
-        """Return the expected calibration error of the probabilities; None where the task has none."""
+        """The expected calibration error of the probabilities; None if the task has no probabilities."""
         given = columns(self.predictions, self.records) if self.task.weighed else None
         return expected_error(*given) if given else None
 
     def lines(self) -> Iterator[str]:
-        """Yield the scores, what the task shows beside them (of a classifier the confusion table), and what was cut."""
+        """Yield the scores, the task's own lines (of a classifier the confusion table), and the truncated texts."""
         yield counted(self.rows, "row")
         shown = {name: f"{value:.4f}" for name, value in self.metrics.items()}
         shown |= {f"f1/{name}": score for name, score in class_scores(self.task, self.metrics).items()}
@@ -94,9 +94,8 @@ def evaluate(
 ) -> Evaluation:
     """Score the fine-tuned run in the folder `run` on all rows of a file, or on a split of a folder, or rows in memory.
 
-    `out`: the file for the scores, an .html page or one JSON object, which is written when all is done.
-    Raises UserError before any computation at a split that there is not, and at labels that the run does not know, with
-    the file, line and nearest one.
+    `out`: the file for the scores, an .html page or one JSON object, written at the end. Raises UserError before any
+    computation if the split is missing, and for labels that the run does not know, with file, line and nearest label.
     """
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
@@ -165,7 +164,7 @@ def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
 
 
 def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:
-    """Return in words which files records are of, and that they are held-out training rows if they are."""
+    """Describe the files of records, and whether they are held-out training rows."""
     paths = " and ".join(dict.fromkeys(record.path for record in records))
     if not shared:
         return f"rows of {paths}"

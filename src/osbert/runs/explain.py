@@ -1,4 +1,4 @@
-"""Why a fine-tuned run says what it says of the rows of a file: their strongest words, and those of each label."""
+"""Explains the predictions for the rows of a file: the strongest words of each row, and of each label."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ WINDOW = 16
 """Rows that are explained together."""
 STRONGEST = 5
 EXAMPLES = 5
-"""Examples of a label in the report: those of the highest scores."""
+"""Number of examples for a label in the report, those with the highest scores."""
 FILES = ("rows.csv", "words.json", "report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationProgress:
-    """An event: so many of the rows are explained."""
+    """Event: `done` of `count` rows are explained."""
 
     done: int
     count: int
@@ -47,7 +47,7 @@ class ExplanationProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationTally:
-    """What was written to a folder: for so many rows so many explanations, of each label `words` that drive it."""
+    """The result in a folder: the numbers of rows and explanations, and for each label its strongest `words`."""
 
     folder: Path
     rows: int
@@ -70,10 +70,10 @@ def explain_file(
 ) -> ExplanationTally:
     """Explain the prediction for every row of a file, into a folder.
 
-    rows.csv: each row with what is explained of it and the five words of the largest weights, a line an explanation.
-    words.json and report.html: the words that drive each label, with counts, intervals and examples. `label`: explain
-    its score instead of what is predicted. Raises UserError, before anything is computed, with every row that cannot be
-    used, and if the folder holds something else.
+    rows.csv: one line for each explanation, with the explained prediction and the five words of the largest weights.
+    words.json and report.html: the strongest words of each label, with counts, intervals and examples. `label`: explain
+    the score of this label instead of the predicted one. Raises UserError that lists all unusable rows before anything
+    is computed, and if the folder holds other files.
     """
     from osbert.inference.engine import load  # torch takes seconds to import
 
@@ -101,7 +101,7 @@ def explain_file(
 
 @dataclass(kw_only=True)
 class _FileExplanation:
-    """The explanations of the `count` rows of a file, and what is kept of them."""
+    """Explains the `count` rows of a file and collects the words of each label."""
 
     engine: Engine
     inputs: Inputs
@@ -112,7 +112,7 @@ class _FileExplanation:
     examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
 
     def write(self, folder: Path, out: Path, watch: Watch) -> ExplanationTally:
-        """Write the three files to a folder, which is called `out`."""
+        """Write the three files to a folder; `out` is its name in messages."""
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
         own = ("prediction", "explained", "score", "completeness error", "agreement", *words)
         names = dict(zip(own, free_names(own, self.inputs.columns), strict=True))
@@ -163,7 +163,7 @@ class _FileExplanation:
         del kept[EXAMPLES:]
 
     def _words(self) -> dict[str, Any]:
-        """Return what words.json holds."""
+        """Return the content of words.json."""
         labels = {
             label: {
                 "explanations": count,

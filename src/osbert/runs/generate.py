@@ -1,4 +1,4 @@
-"""What a model writes for every text of a file, a window of rows at a time; a stopped call is gone on with."""
+"""Generates text for every row of a file, in windows of rows; a stopped call can be resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from osbert.terminal import counted
 from osbert.training.checkpoint import disk_needed
 
 WINDOW = 256
-"""Rows that are read before any of them is written, so that texts of one length are written side by side."""
+"""Rows that are read at a time, so that prompts of similar length share a batch."""
 COLUMNS = ("generated", "pieces", "log_probability", "ended", "truncated")
 
 
@@ -49,7 +49,7 @@ class GenerationKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationProgress:
-    """An event: so many of the rows are written."""
+    """Event: `done` of `count` rows are finished."""
 
     done: int
     count: int
@@ -57,7 +57,7 @@ class GenerationProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationTally:
-    """What was written: rows, those without text, those of which a part was not read, and pieces."""
+    """Counts of rows, of rows without text, of truncated rows, and of generated pieces."""
 
     rows: int
     empty: int
@@ -65,7 +65,7 @@ class GenerationTally:
     pieces: int
 
     def lines(self) -> Iterator[str]:
-        """Yield the counts."""
+        """Yield sentences with the counts."""
         cut = f"; of {counted(self.cut, 'text')} a part is not read, see the column truncated" if self.cut else ""
         empty = f"; {self.empty:,} without text" if self.empty else ""
         yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}"
@@ -80,12 +80,12 @@ def _cells(one: Generation | None) -> tuple[Any, ...]:
 def generate_file(
     model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch = ignore
 ) -> GenerationTally:
-    """Write the rows of a file with what a model writes for each text into `out`: .csv, .tsv or .jsonl.
+    """Write the rows of a file with the text generated for each to `out`: .csv, .tsv or .jsonl.
 
-    With sampling, the seed and the text's number among the rows with text decide the samples; rows without text stay
-    empty. The file gets its name when it is whole; until then a stopped call keeps what it has in OUT.unfinished, and
-    the same call goes on from there. Raises UserError where the model does not write, at options that cannot be, at
-    rows that cannot be used, and when the unfinished work is of another call.
+    With sampling, a result depends on the seed and the text's index among the rows with text. Rows without text get no
+    result. The file gets its name when it is complete; until then its rows are in OUT.unfinished, and the same call
+    resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable rows, and if
+    the unfinished work is of another call.
     """
     require_row_file(out, [texts.path])
     with ExitStack() as held:
@@ -120,9 +120,9 @@ def generate_file(
 
 @dataclass(frozen=True, kw_only=True)
 class _FileGeneration:
-    """What is written for the rows of a file, from where it stands to its end.
+    """Generation for the rows of a file, started or resumed.
 
-    `work`: what is known of unfinished work, None where the output is a stream.
+    `work`: the unfinished output; None if the output is a stream.
     """
 
     writer: TextWriter
@@ -131,7 +131,7 @@ class _FileGeneration:
     watch: Watch
 
     def complete(self, out: Path, folder: Path, facts: Mapping[str, Any]) -> GenerationTally:
-        """Write for the rows that are left. Raises UserError if the work was begun with other `facts`."""
+        """Generate for the remaining rows. Raises UserError if the work was started with other `facts`."""
         if self.work and (begun := self.work.begun):
             self.work.refuse_other(begun["facts"], facts)
             self.rows.count = int(begun["count"])
@@ -154,7 +154,7 @@ class _FileGeneration:
         return GenerationTally(**{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "pieces")})
 
     def _follow(self, sink: RowSink, text: RowText, facts: Mapping[str, Any]) -> None:
-        """Write for the rows that are not done yet, a window at a time."""
+        """Generate for the remaining rows, window by window."""
         left = islice(self.rows.rows(), sink.tally.get("rows", 0), None)
         of = counted(self.rows.count, "row")
         with explaining_stops(self.work, lambda: sink.tally.get("rows", 0), of, self.watch):
@@ -167,7 +167,7 @@ class _FileGeneration:
                 self.watch(GenerationProgress(done=tally["rows"], count=self.rows.count))
 
     def _window(self, window: Sequence[Row], tally: Mapping[str, int], text: RowText) -> tuple[str, Mapping[str, int]]:
-        """Return the text of some rows behind those of a tally, and the tally up to their end."""
+        """Return the output text of a window of rows after those of `tally`, and the new tally."""
         own, column = self.rows.table.columns, self.rows.columns.text
         given = [row.values[column] for row in window]
         first = tally.get("rows", 0) - tally.get("empty", 0)

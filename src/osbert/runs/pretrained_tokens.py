@@ -1,4 +1,4 @@
-"""How many tokens an encoder was pretrained on, by its run folder."""
+"""The number of tokens that an encoder was pretrained on, from its run folder."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from osbert.training.run_folder import RunFolder
 
 ORIGIN_TOKENS = "origin_tokens"
-"""The key in run.json of what an encoder that was trained further had seen before."""
+"""Key in run.json: pretraining tokens of the encoder that was trained further."""
 
 
 def pretrained_tokens(folder: Path) -> int | None:
-    """Return how many tokens an encoder was pretrained on: steps times sequences times their length, at most.
+    """Return an upper bound of the pretraining tokens of an encoder: steps x sequences x length.
 
-    None where the folder does not say: of a published model and what went on from one, and of a fine-tuned run.
+    None if the folder does not say: published models, models trained further from them, and fine-tuned runs.
     """
     return tokens_of(RunFolder(folder).facts)
 
 
 def origin_facts(origin: Path) -> dict[str, int]:
-    """Return what run.json keeps of the tokens that the encoder in a folder, from which a run goes on, has seen."""
+    """Return the entry for run.json with the tokens of the encoder in a folder that is trained further."""
     tokens = pretrained_tokens(origin)
     return {} if tokens is None else {ORIGIN_TOKENS: tokens}
 
 
 def tokens_of(facts: Mapping[str, Any]) -> int | None:
-    """Return the same by what run.json holds.
+    """Return the same from the content of run.json.
 
     >>> run = {"settings": {"objectives": ["mlm"], "training": {"steps": 100}, "data": {"batch": 8, "length": 64}}}
     >>> tokens_of(run)

@@ -1,4 +1,4 @@
-"""The texts of a file of vectors that are nearest to queries, which are embedded as the texts of the file were."""
+"""Nearest-neighbour search in a file of vectors. Queries are embedded in the same way as the file's texts."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from osbert.runs.standard_input import named_as_given
 from osbert.terminal import counted
 
 QUERIES = 512
-"""Queries that are compared with a block at a time."""
+"""Queries that are compared with a block at once."""
 DEPTH = 100
-"""The fewest texts of each ranking that hybrid search fuses."""
+"""Fewest texts of each ranking for the fusion in hybrid search."""
 Texts = tuple[str, ...]
-"""A text, or both of a pair."""
+"""A text, or both texts of a pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """A text of the file, or a pair: its cosine, its line, and what it says.
+    """A text or a pair of the file, with its cosine and line number.
 
-    The cosine is None if hybrid search ranked the text by its words alone.
+    The cosine is None if hybrid search found the text by its words only.
     """
 
     cosine: float | None
@@ -56,8 +56,8 @@ class Neighbour:
 class Neighbourhood:
     """The texts nearest to a query, the nearest first.
 
-    `query`: the text, or both of a pair; none of a vector. `unread`: how many of its pieces were not read; `length`:
-    how many tokens at most are.
+    `query`: the text, or both texts of a pair; () for a vector. `unread`: the number of its truncated pieces;
+    `length`: the most tokens of a sequence.
     """
 
     query: Sequence[str]
@@ -66,7 +66,7 @@ class Neighbourhood:
     length: int = 0
 
     def lines(self) -> Iterator[str]:
-        """Yield what of the query was not read, and the texts with their cosines and lines."""
+        """Yield a remark if the query was truncated, and the texts with their cosines and lines."""
         if self.unread:
             were = "was" if self.unread == 1 else "were"
             pieces = counted(self.unread, "piece")
@@ -78,7 +78,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchProgress:
-    """An event: so many of the vectors were compared with the queries of the moment."""
+    """Event: `done` of `count` vectors were compared with the current queries."""
 
     done: int
     count: int
@@ -86,14 +86,14 @@ class SearchProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTally:
-    """A file of search results: its name, the number of queries, and the number of rows."""
+    """A file of search results: its path, and the numbers of queries and rows."""
 
     path: Path
     queries: int
     rows: int
 
     def lines(self) -> Iterator[str]:
-        """Yield the counts, and where the rows are."""
+        """Yield a sentence with the counts and the path."""
         yield f"{counted(self.queries, 'text')}: {counted(self.rows, 'row')} -> {self.path}"
 
 
@@ -107,7 +107,7 @@ class SearchRequest:
     opening: Opening = CAREFUL
 
     def opened(self) -> VectorFile:
-        """Return the file of vectors. Raises UserError for options that cannot be."""
+        """Return the file of vectors. Raises UserError for invalid options."""
         for name, value in (("top", self.options.top), ("backend", self.options.backend)):
             if (value < 1) if isinstance(value, int) else value not in ("exact", "faiss"):
                 what = "at least 1" if name == "top" else "exact or faiss"
@@ -117,9 +117,9 @@ class SearchRequest:
         return open_vectors(self.vectors)
 
     def grouped(self, texts: Sequence[str]) -> list[Texts]:
-        """Return words of a command line as queries: each text is one, or every two where the file is of pairs.
+        """Return arguments of the command line as queries: one text each, or two if the file has pairs.
 
-        Raises UserError when they are not as many.
+        Raises UserError for an odd number of texts of pairs.
         """
         columns = self.opened().settings["columns"]
         if len(texts) % len(columns):
@@ -130,7 +130,7 @@ class SearchRequest:
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
     def embedder(self, opened: VectorFile) -> Embedder:
-        """Return what embeds queries as the file's texts were. Raises UserError when that model is not there."""
+        """Return an embedder with the file's settings. Raises UserError if its model is missing."""
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
         made = _settings(opened.settings, self.vectors)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
@@ -142,10 +142,10 @@ class SearchRequest:
 def search(
     request: SearchRequest, queries: Sequence[Texts] | NDArray[np.floating], *, watch: Watch = ignore
 ) -> list[Neighbourhood]:
-    """Return the texts of a file of vectors that are nearest to each query, a text, a pair or a vector (Q, D).
+    """Return the texts of a file of vectors that are nearest to each query: texts, pairs, or vectors (Q, D).
 
-    Raises UserError when the file is of pairs and a query is one text, or the other way round; when the model is not
-    there or is another one; when vectors have another width or are not finite.
+    Raises UserError if a query is a text and the file has pairs, or the other way round; if the model is missing or is
+    another one; if vectors have another width or are not finite.
     """
     opened = request.opened()
     if isinstance(queries, np.ndarray):
@@ -170,7 +170,7 @@ def search(
 def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
     """Write the texts nearest to each text of a file into `out`, .csv, .tsv or .jsonl, a row for each result.
 
-    Memory is that of some hundred queries. Raises UserError as `search`, and for a file that cannot be read.
+    Memory holds a few hundred queries. Raises UserError as `search`, and for a file that cannot be read.
     """
     require_row_file(out, [file.path, request.vectors])
     opened = request.opened()
@@ -213,7 +213,7 @@ def _write(
 def _searched(
     request: SearchRequest, opened: VectorFile, queries: Iterator[Texts], watch: Watch
 ) -> Iterator[Neighbourhood]:
-    """Yield what is nearest to each query, embedded some at a time."""
+    """Yield the neighbourhood of each query; QUERIES are embedded and compared at a time."""
     embedder = request.embedder(opened)
     finder = _Finder(opened, request.options, watch)
     while window := list(islice(queries, QUERIES)):
@@ -225,7 +225,7 @@ def _searched(
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
-    """Return queries (Q, D) as float32, in whose place float16 and small integers would overflow."""
+    """Return queries (Q, D) as float32: float16 and small integers would overflow. Raises UserError for other types."""
     if queries.ndim != 2 or queries.dtype.kind not in "fiu":
         raise UserError(
             f"Queries are vectors of numbers (Q, D), not {queries.shape} of {queries.dtype}.", code="invalid-value"
@@ -235,7 +235,7 @@ def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Finder:
-    """What finds the texts nearest to vectors, some queries at a time; an index is read once for all of them."""
+    """Finds the texts nearest to vectors, some queries at a time. An index is read only once."""
 
     opened: VectorFile
     options: SearchOptions
@@ -243,11 +243,11 @@ class _Finder:
 
     @cached_property
     def index(self) -> Any:
-        """Return the approximate index of the file."""
+        """The approximate index of the file."""
         return open_index(self.opened)
 
     def find(self, vectors: NDArray[np.floating], texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
-        """Yield what is nearest to each of the vectors (Q, D); `texts`: of their queries."""
+        """Yield the neighbourhood of each of the vectors (Q, D); `texts`: of the queries."""
         opened, options = self.opened, self.options
         count = max(options.top, DEPTH) if options.hybrid else options.top
         places, cosines = self._nearest(vectors, count)
@@ -261,6 +261,7 @@ class _Finder:
             by_words = bm25(spelt, [" ".join(query) for query in texts], count)
             both = zip(chosen, by_words, strict=True)
             chosen = [fused([one, [place for place, _ in other]], options.top) for one, other in both]
+        # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({place for one in chosen for place in one})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
         for number, (one, ranking) in enumerate(zip(chosen, rankings, strict=True)):
@@ -299,7 +300,7 @@ def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
 
 
 def _check(embedder: Embedder, weights: str, opened: VectorFile) -> None:
-    """Raise UserError when a text has not one vector, or the model is not the one that made the file."""
+    """Raise UserError unless the file has one vector per text and was made with this model."""
     opened.require_single(np.empty((0, *embedder.shape), np.float32))
     tokenizer = embedder.packer.tokenizer.fingerprint
     if (weights, tokenizer) != (opened.settings["weights"], opened.settings["tokenizer"]):

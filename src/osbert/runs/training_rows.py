@@ -1,4 +1,4 @@
-"""The training rows behind a prediction: the nearest ones, and those that pulled its score up or down most."""
+"""Training rows behind a prediction: the nearest ones, and those that raised or lowered its score most."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 WINDOW = 256
-"""Rows that are read together: what memory holds of states does not grow with the file."""
+"""Rows that are read together, so that memory does not grow with the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRowProgress:
-    """An event: so many of the training rows are compared."""
+    """Event: `done` of `count` training rows are compared."""
 
     done: int
     count: int
@@ -131,7 +131,7 @@ def training_rows(
 
 
 def _ranked(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> TrainingRows:
-    """Return the first `count` rows in each order, of those that were the first before and some more."""
+    """Merge new rows into the best ones so far; keep the first `count` in each of the three orders."""
     pulling = [row for row in rows if row.pull > 0], [row for row in rows if row.pull < 0]
     return replace(
         best,

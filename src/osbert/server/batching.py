@@ -1,7 +1,7 @@
-"""Which requests a model reads together: the oldest first, as many tokens as a pass takes, large requests in turns.
+"""Dynamic batching: the oldest requests first, up to a number of tokens a pass, large requests in several passes.
 
-A request's items (texts, pairs, records) may be read in several passes. What can be read in one pass has the same
-`group`. Time comes from outside, so that tests need none.
+Items (texts, pairs, records) of requests with the same `group` can share a pass. Methods take the time as an argument,
+so that tests need no clock.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 @dataclass(kw_only=True, eq=False)
 class ServerJob:
-    """A request as the queue sees it.
+    """A request in the queue.
 
-    `items`, with the tokens of each in `sizes`. `arrived`, `deadline`: seconds on one clock. `results`: what was made
-    of the first items so far.
+    `sizes`: the number of tokens of each item. `arrived`, `deadline`: seconds of time.monotonic. `taken`: how many
+    items passes have taken so far. `results`: the results of the first items, in their order.
     """
 
     number: int
@@ -31,12 +31,12 @@ class ServerJob:
 
     @property
     def left(self) -> int:
-        """Return how many items no pass has taken yet."""
+        """The number of items that no pass has taken yet."""
         return len(self.items) - self.taken
 
 
 class JobSlice(NamedTuple):
-    """The items of a job that one pass reads: those from `first` to before `last`."""
+    """The items of a job that one pass reads: `items[first:last]`."""
 
     job: ServerJob
     first: int
@@ -44,45 +44,49 @@ class JobSlice(NamedTuple):
 
     @property
     def items(self) -> Sequence[Any]:
-        """Return these items."""
+        """The items of the slice."""
         return self.job.items[self.first : self.last]
 
 
 class Queue:
-    """Jobs in the order of their arrival; one that a pass could not finish goes on behind the others.
+    """Jobs in order of arrival. A job that a pass does not finish moves to the end of the queue (round robin).
 
-    `tokens`: the most in a pass, unless one item has more. `wait`: seconds that a job waits for company.
+    `tokens`: most tokens in a pass; a single item may have more. `wait`: most seconds that a job waits for others to
+    share its pass.
     """
 
     def __init__(self, *, tokens: int, wait: float) -> None:
-        """Begin empty."""
+        """Create an empty queue."""
         self.tokens = tokens
         self.wait = wait
+        # a dict keeps the order of insertion and removes by number in O(1)
         self.jobs: dict[int, ServerJob] = {}
 
     def add(self, job: ServerJob) -> None:
-        """Put a job at the end."""
+        """Append a job."""
         self.jobs[job.number] = job
 
     def drop(self, number: int) -> None:
-        """Forget a job, if it is still there."""
+        """Remove a job, if it is still in the queue."""
         self.jobs.pop(number, None)
 
     def expired(self, now: float) -> list[ServerJob]:
-        """Take out the jobs whose deadline is over, and return them."""
+        """Remove and return the jobs whose deadline has passed."""
         late = [job for job in self.jobs.values() if job.deadline <= now]
         for job in late:
             del self.jobs[job.number]
         return late
 
     def due(self, now: float) -> float | None:
-        """Return in how many seconds a pass should begin, 0 for at once; None where there is nothing to read."""
+        """Return the seconds until the next pass should begin, 0 for at once; None if the queue is empty."""
         head = next(iter(self.jobs.values()), None)
         if head is None:
             return None
+        # A job that has begun does not wait again: others had their time to come when it was first at the head.
         remaining = head.arrived + self.wait - now
         if remaining <= 0 or head.taken:
             return 0.0
+        # Waiting longer brings nothing if the jobs of the head's group fill a pass already.
         waiting = 0
         for job in self.jobs.values():
             if job.group == head.group:
@@ -92,12 +96,13 @@ class Queue:
         return remaining
 
     def take(self) -> list[JobSlice]:
-        """Return what the next pass reads, at least one item of the oldest job; finished jobs leave the queue."""
+        """Return the slices of the next pass, with at least one item of the oldest job. Finished jobs are removed."""
         head = next(iter(self.jobs.values()))
         parts: list[JobSlice] = []
         room = self.tokens
         for job in [job for job in self.jobs.values() if job.group == head.group]:
             first = job.taken
+            # The first item of a pass is taken even if it exceeds `tokens`; else it would stay in the queue for ever.
             while job.left and (job.sizes[job.taken] <= room or not (parts or job.taken > first)):
                 room -= job.sizes[job.taken]
                 job.taken += 1
@@ -106,6 +111,7 @@ class Queue:
                 del self.jobs[job.number]
                 if job.left:
                     self.jobs[job.number] = job  # behind the others
+            # This job did not fit whole. Later jobs must not overtake it with smaller items.
             if job.left:
                 break
         return parts

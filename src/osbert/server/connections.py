@@ -88,6 +88,7 @@ class Room:
             "closes the one that has been silent longest."
         )
         # The request of a busy client may have arrived without being read yet: such a connection is not silent.
+        # Without a silent one among the first LOOKED_AT, the new connection itself is closed.
         longest = next((one for one in islice(self.silent, LOOKED_AT) if not one.has_arrived()), connection)
         longest.cut()
         return longest is not connection
@@ -210,6 +211,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def handle_events(self) -> None:
         """Process the received events. The timer for the next request stops while the server answers one."""
         super().handle_events()
+        # `cycle` is uvicorn's current request and response; None before the first request.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop("request")
             if not self.cycle.more_body:
@@ -217,6 +219,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def on_response_complete(self) -> None:
         """Start the timer for the next request."""
+        # Removed and added again, the connection becomes the last of `silent`, which keeps the order of insertion.
         if self in self.room.open and not self.transport.is_closing():
             self.room.silent.pop(self, None)
             self.room.silent[self] = None
@@ -237,6 +240,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         """Return whether there are bytes that the event loop has not read yet."""
         socket = self.transport.get_extra_info("socket")
         try:
+            # FIONREAD gives the number of unread bytes as a C int; any() of its 4 bytes is true if it is not 0.
             return any(fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4)))
         except OSError:
             return False
@@ -269,6 +273,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def _late(self) -> None:
         pending = self.transport.get_write_buffer_size()
+        # The bytes came in time, but the event loop was too busy to read them: the client gets another period.
         if not pending and not self.conn.trailing_data[0] and self.has_arrived():
             self._time("request", self._late)
         elif pending or not self.conn.trailing_data[0]:
@@ -310,10 +315,12 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
 
 def _check_head(received: bytes) -> None:
+    # `received` may be a part of the header: what it has is checked, and the rest with the next read.
     end = HEAD_END.search(received)
     head = received[: end.start()] if end else received
     if FOLDED.search(head):
         raise h11.RemoteProtocolError("A header line is folded.")
+    # "Content-Length: 5, 5" is the same header twice, joined by a proxy.
     lengths = LENGTH.findall(head)
     if len(lengths) > 1 or any(b"," in length for length in lengths):
         raise h11.RemoteProtocolError("There is more than one Content-Length.")
@@ -325,5 +332,6 @@ def _check_framing(request: h11.Request) -> None:
         return
     if b"content-length" in names:
         raise h11.RemoteProtocolError("There are both Content-Length and Transfer-Encoding.")
+    # HTTP/1.0 has no chunked bodies: an old proxy would see the end of the request elsewhere.
     if request.http_version < b"1.1":
         raise h11.RemoteProtocolError("Transfer-Encoding needs HTTP/1.1.")

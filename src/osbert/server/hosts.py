@@ -70,13 +70,14 @@ class Hosts:
         parts = ORIGIN.fullmatch(origin.lower())
         if parts is None:
             return False
+        # Same origin: the page came from this server, by the name and the port of the request's own Host.
         scheme, place = parts.groups()
         name, port = _split(place)
         same = (name, port or PORTS[scheme]) in ((there, at or PORTS[scheme]) for there, at in [_split(host)])
         return bool(name) and (same or self._known(name))
 
     def _known(self, name: str) -> bool:
-        """Return whether a name was given, or is local. "*" is none: it says nothing of the pages that may ask."""
+        """Return whether a name is local or configured. "*" does not count: it allows names in Host, not origins."""
         return bool(name) and name != "*" and (name in LOCAL or name in map(_bare, self.names))
 
 

@@ -38,7 +38,7 @@ from osbert.server.schemas import Refusal
 from osbert.server.worker import TOO_LATE, TOO_LONG
 
 PAGE = Path(__file__).parent / "page"
-"""The page in the browser."""
+"""The folder with the files of the browser page."""
 REFUSALS = {
     400: "The request is no valid HTTP.",
     401: "An API key is needed, or the one given is wrong.",
@@ -55,16 +55,16 @@ REFUSALS = {
 }
 STOPPING = "The server is about to stop."
 GONE = 499
-"""What is counted where the client went away; nobody gets it."""
+"""Status that the metrics count if the client has left. No client ever receives it."""
 SETTLING = 0.5
-"""Seconds for which a server that stops goes on telling so, so that nobody's request meets a closed door."""
+"""Seconds for which a stopping server still answers new requests, with 503, before it closes its socket."""
 
 
 @dataclass(kw_only=True)
 class Service:
-    """All that the paths stand on.
+    """The state behind the paths: workers, limits, metrics and keys.
 
-    `stopped`: when it received the signal to stop (time.monotonic), None before.
+    `stopped`: the time of the signal to stop (time.monotonic), None before.
     """
 
     pool: WorkerPool
@@ -74,21 +74,21 @@ class Service:
     stopped: float | None = None
 
     def __post_init__(self) -> None:
-        """Make what bodies come through, and the calls of the models that the pool has loaded."""
+        """Create the intake for bodies, and the calls of the models that the pool has loaded."""
         self.intake = Intake(self.limits)
         self.calls = all_calls(self.pool.edges)
 
     def stop(self) -> None:
-        """Take on nothing more, and finish what was accepted."""
+        """Refuse further requests, and finish the accepted ones."""
         self.stopped = self.stopped or time.monotonic()
 
     @property
     def finished(self) -> bool:
-        """Return whether it is stopping and has no work left."""
+        """Whether the server is stopping and has no work left."""
         return self.stopped is not None and not self.pool.pending and time.monotonic() > self.stopped + SETTLING
 
     async def answer(self, call: str, request: HttpRequest) -> Response:
-        """Return the answer to a request, whatever comes of it."""
+        """Return the response to a request, also for a refusal, and count it in the metrics."""
         begin = time.monotonic()
         try:
             response = await self._answer(call, request, begin)
@@ -126,9 +126,9 @@ class Service:
             self.pool.forget(pending)
 
     async def _streamed(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
-        """Return an answer as events while it is written, or a refusal that comes before the first part.
+        """Return a response that streams an answer as events, or a plain refusal if there is no first part.
 
-        A client that goes away ends the response, and with it the work.
+        If the client leaves, the response ends and the request is cancelled.
         """
         events = self._events(pending, deadline)
         begun = asyncio.ensure_future(anext(events))
@@ -141,6 +141,7 @@ class Service:
         finally:
             gone.cancel()
             begun.cancel()
+        # Nothing has been sent yet, so a failure can still have its own HTTP status.
         if pending.answer.done() and not pending.came and (answered := pending.answer.result()).status != 200:
             await events.aclose()
             return self.response(answered.status, answered.body)
@@ -162,7 +163,7 @@ class Service:
         return StreamingResponse(every(), media_type="text/event-stream", headers=headers)
 
     async def _events(self, pending: PendingRequest, deadline: float) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of an answer as events, and the whole at its end. Raises Refusal, 504, at the deadline."""
+        """Yield the parts of an answer as events, and last the whole answer. Raises Refusal (504) at the deadline."""
         try:
             while True:
                 while pending.parts:
@@ -171,6 +172,7 @@ class Service:
                     answered = pending.answer.result()
                     yield _event(answered.body, "done" if answered.status == 200 else "error")
                     return
+                # All parts are sent, and nothing else runs between that check and this line: no news is lost here.
                 pending.news.clear()
                 try:
                     async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
@@ -181,46 +183,50 @@ class Service:
             self.pool.forget(pending)
 
     def check_key(self, request: HttpRequest) -> None:
-        """Raise Refusal, 401, when the one who asks may not."""
+        """Raise Refusal (401) if the request has no valid key."""
         if not self.keys.admits(request.headers.get("authorization"), request.headers.get("x-api-key")):
             raise Refusal(401, "Give an API key: Authorization: Bearer KEY.")
 
     def admit(self, request: HttpRequest) -> None:
-        """Raise Refusal when the one who asks may not, or nothing is taken on."""
+        """Raise Refusal: 401 without a valid key, 503 if the server is stopping, else as `WorkerPool.admit`."""
         self.check_key(request)
         self.check_going()
         self.pool.admit()
 
     def check_going(self) -> None:
-        """Raise Refusal, 503, when nothing more is taken on."""
+        """Raise Refusal (503) if the server is stopping."""
         if self.stopped is not None:
             raise Refusal(503, STOPPING, retry_after=1)
 
     def response(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
-        """Return JSON; a server that stops closes the connection."""
+        """Return a JSON response. A stopping server also closes the connection."""
         closing = {"connection": "close"} if self.stopped is not None else {}
         return Response(body, status, {**(headers or {}), **closing}, media_type="application/json")
 
     def refusal(self, refusal: Refusal) -> Response:
-        """Return a refusal as JSON."""
+        """Return the JSON response for a refusal, with the headers of its status."""
         headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
         headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
         return self.response(refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode(), headers)
 
     def _seconds(self, said: str | None) -> float:
-        """Return how many seconds a request has, by its header X-Deadline if that asks for fewer than the server's."""
+        """Return the seconds that a request has: its header X-Deadline, at most the server's deadline.
+
+        Raises Refusal (422) if the header is not a positive number.
+        """
         if said is None:
             return self.limits.deadline
         try:
             seconds = float(said)
         except ValueError:
             seconds = math.nan
+        # `not >` instead of `<=`: it also refuses NaN.
         if not seconds > 0:
             raise Refusal(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
     def _measure(self, asked: schemas.Request) -> None:
-        """Raise Refusal, 413, when there are too many texts, or one is too long."""
+        """Raise Refusal (413) if there are too many texts, or one is too long."""
         field, count = asked.count()
         if count > self.limits.texts:
             raise Refusal(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
@@ -276,7 +282,7 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
 
 
 def _event(body: bytes, name: str = "") -> bytes:
-    """Return JSON as a server-sent event; what has a name is the last one."""
+    """Return JSON as a server-sent event. Only the last event has a name: done or error."""
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + body + b"\n\n"
 
 
@@ -288,13 +294,13 @@ def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """Add the paths about the server itself."""
+    """Add /v1/models, /health, /ready and /metrics."""
 
     def told(content: Mapping[str, Any]) -> Response:
         return service.response(200, json.dumps(content, ensure_ascii=False).encode())
 
     def problem() -> dict[str, str]:
-        """Return why a worker is missing, if one is."""
+        """Return the problem that keeps a worker from starting, {} if there is none."""
         return {"problem": service.pool.problem} if service.pool.problem else {}
 
     listed = schemas.models_schema(dict.fromkeys([*kinds(), *(edge.kind for edge in service.pool.edges)]))
@@ -325,6 +331,6 @@ def _add_states(app: FastAPI, service: Service) -> None:
 
 
 def _responses(told: type[Any], *refusals: int) -> dict[int | str, dict[str, Any]]:
-    """Return what a path answers, for /openapi.json."""
+    """Return the schemas of a path's responses by status, for /openapi.json."""
     answers: dict[int | str, dict[str, Any]] = {200: {"model": told}}
     return answers | {status: {"model": schemas.Error, "description": REFUSALS[status]} for status in refusals}

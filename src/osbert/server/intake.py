@@ -55,6 +55,7 @@ class Intake:
     async def _receive(self, request: HttpRequest, body: bytearray) -> None:
         too_large = Refusal(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
         length = request.headers.get("content-length", "")
+        # Content-Length may be missing (chunked), so the bytes are counted as well.
         if length.isdecimal() and int(length) > self.limits.body:
             raise too_large
         async for part in request.stream():
@@ -79,6 +80,7 @@ def exceeds(body: bytes | bytearray, most: int) -> bool:
     >>> [exceeds(b'{"a": [1, 2, 3], "b": "[,,,"}', most) for most in (4, 5)]
     [True, False]
     """
+    # `count`: the tokens [, { and the comma, about one for each value.
     count = 0
     for seen, token in enumerate(TOKEN.finditer(body)):
         count += body[token.start()] != ord('"')

@@ -10,32 +10,30 @@ from pathlib import Path
 from osbert.errors import UserError
 
 SHORTEST = 16
-"""Characters that a key has at least: a shorter one can be guessed."""
+"""Fewest characters of a key: shorter ones can be guessed."""
 
 
 class Keys:
-    """The keys that open the server; without any it is open to all who reach it."""
+    """The API keys of the server. Without keys it answers every client."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        """Keep the keys' digests, which are of one length."""
+        """Keep the SHA-256 digests of the keys. They have equal lengths, which hides the keys' lengths."""
         self.digests = [_digest(key) for key in keys]
 
     def admits(self, authorization: str | None, key: str | None) -> bool:
-        """Return whether a request's header `Authorization: Bearer KEY`, or `X-API-Key: KEY`, holds one of the keys.
-
-        All of them are compared, each in constant time.
-        """
+        """Return whether the header `Authorization: Bearer KEY` or `X-API-Key: KEY` contains one of the keys."""
         if not self.digests:
             return True
         scheme, _, bearer = (authorization or "").partition(" ")
         given = _digest(bearer.strip() if scheme.lower() == "bearer" else key or "")
+        # A sum, not any(): all keys are compared, each in constant time, so that timing does not tell which one fits.
         return sum(hmac.compare_digest(given, digest) for digest in self.digests) > 0
 
 
 def read_keys(path: Path | None) -> Keys:
-    """Return the keys in a file, one a line, lines that begin with # aside; no keys for None.
+    """Return the keys of a file, one in each line; lines that begin with # are ignored. No keys for None.
 
-    Raises UserError when there is none in it, or a short one, or one that a header cannot hold.
+    Raises UserError if the file has no key, a key below SHORTEST characters, or one that is not printable ASCII.
     """
     if path is None:
         return Keys()

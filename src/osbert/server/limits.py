@@ -1,4 +1,4 @@
-"""What a server takes on: how large a request may be, how many wait, how long, and how much is read in one pass."""
+"""Limits of the server: sizes of requests, the queue, time-outs, and tokens in a pass."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from osbert.errors import Problems
 
 MOST_PIECES, MOST_BEAMS = 512, 8
-"""The most pieces, and beams, of a text that is written, unless a server has others."""
+"""Default limits of generation: pieces of a text, and beams."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """The bounds of a server; what is beyond them is refused, never cut."""
+    """The limits of a server. A request beyond them is refused, never truncated."""
 
     queue: int = 256
-    """Most requests that are accepted and not answered yet; further ones are refused with 429."""
+    """Most accepted requests without an answer; further ones are refused with 429."""
     body: int = 1_000_000
     """Most bytes of a request."""
     texts: int = 128
@@ -23,29 +23,29 @@ class ServerLimits:
     characters: int = 50_000
     """Most characters of a text."""
     deadline: float = 30.0
-    """Seconds after which a request is given up (504); a request can ask for fewer by its header X-Deadline."""
+    """Seconds after which a request is answered with 504. A request can set fewer by its header X-Deadline."""
     most_pieces: int = MOST_PIECES
-    """Most pieces that are written for a text."""
+    """Most pieces of a generated text."""
     most_beams: int = MOST_BEAMS
-    """Most beams of a text that is written."""
+    """Most beams in generation."""
     connections: int = 1000
-    """Most connections at a time; fewer where the limit on open files leaves less room."""
+    """Most open connections; fewer if the limit on open files (ulimit -n) requires it."""
     idle: float = 10.0
-    """Seconds that a connection may take for the header of its next request, or leave an answer untaken."""
+    """Seconds that a client may take for the header of its next request, or for reading its answer."""
     batch_tokens: int = 1024
-    """Most tokens that a model reads in one pass; a single longer text, or its windows, is read alone."""
+    """Most tokens in one pass of a model. A single longer text, or its windows, is read alone."""
     wait: float = 4.0
-    """Milliseconds that a request waits at most for others to be read with, while the model is idle."""
+    """Most milliseconds that a request waits for others to share its pass, while the model is idle."""
     patience: float = 120.0
-    """Seconds after which a worker that gives no sign of life is ended, and another takes over its requests."""
+    """Seconds without a message after which a worker is killed, and another takes over its requests."""
 
     @property
     def values(self) -> int:
-        """Return the most values of a request's JSON, all lists and objects counted: they cost time, not bytes."""
+        """Most values in the JSON of a request, lists and objects included. Many small values cost time, not bytes."""
         return 20_000 + 8 * self.texts
 
     def check(self) -> None:
-        """Raise UserError when one of them is out of range."""
+        """Raise UserError that lists every limit out of range."""
         problems = Problems(heading="The server cannot be started with these limits")
         for name in (
             "queue",

@@ -1,4 +1,4 @@
-"""The server's log: the same line at most once a minute, however often its cause comes."""
+"""The server's log: equal lines are written at most once a minute."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 SECONDS = 60.0
 """Seconds before the same line is written again."""
 MOST = 1_000
-"""Lines that are remembered; they may hold what a request says."""
+"""Most lines that are remembered. Lines may contain text of requests, so there is no bound on their number."""
 
 
 class Log:
-    """Lines on standard error."""
+    """A log on standard error."""
 
     def __init__(self) -> None:
-        """Start with no line written."""
+        """Create a log that has written no line."""
         self._written: dict[str, float] = {}
 
     def write(self, line: str) -> None:
@@ -30,5 +30,5 @@ class Log:
         self.write_again(line)
 
     def write_again(self, line: str) -> None:
-        """Write a line, also if it has just been written."""
+        """Write a line, even if it has just been written."""
         print(line, file=sys.stderr, flush=True)

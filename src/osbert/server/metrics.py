@@ -15,7 +15,7 @@ class ServerMetrics:
     """The counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Create the metrics, all 0."""
         registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "osbert_requests_total", "Requests by path and status; 499: the client went away.", ["path", "status"],
@@ -48,16 +48,16 @@ class ServerMetrics:
         self.waiting.set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Note an answered request."""
+        """Count an answered request, and observe its seconds."""
         self.requests.labels(path, str(status)).inc()
         self.seconds.labels(path).observe(seconds)
 
     def read(self, model: str, *, items: int, tokens: int, seconds: float) -> None:
-        """Note a pass."""
+        """Observe the items, tokens and seconds of a pass."""
         self.items.labels(model).observe(items)
         self.tokens.labels(model).observe(tokens)
         self.passes.labels(model).observe(seconds)
 
     def text(self) -> bytes:
-        """Return them in Prometheus's form."""
+        """Return the metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The models that are served: each a run folder with a name, what it is for, and the engine that reads with it."""
+"""The served models: a run folder, its name, the calls that it answers, and its engine."""
 
 from __future__ import annotations
 
@@ -20,49 +20,50 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 ENCODER = Edge(kind="encoder")
-"""How a model without a task is served: it embeds texts."""
+"""Edge of a model without a task or language head: it embeds texts."""
 PRETRAINED = Edge(kind="pretraining", call="fill-mask")
-"""How one with a masked-LM head is served."""
+"""Edge of a model with a masked-LM head."""
 WRITER = Edge(kind="writer", call="generate")
-"""How one is served that goes on with texts."""
+"""Edge of a model that generates text."""
 EMBED = "embed"
-"""The call that every model answers."""
+"""Name of the call that every model answers."""
 EXPLAIN = "explain"
-"""The call that models answer whose predictions can be explained."""
+"""Name of the call for models whose predictions can be explained."""
 ATTENTION = "attention"
-"""The call that models answer which have attention and are computed by torch."""
+"""Name of the call for models with attention that run in torch."""
 ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
-"""The call that reads an annotation tool's records, and the calls of the models that answer it."""
+"""Name of the call for records of an annotation tool, and the calls of the models that answer it."""
 
 
 def kinds() -> list[str]:
-    """Return the kinds of models that osbert serves by itself."""
+    """Return the sorted kinds of models that osbert can serve, without those of served third-party tasks."""
     tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
     return sorted({PRETRAINED.kind, ENCODER.kind, WRITER.kind, *(task.edge.kind for task in tasks if task.edge)})
 
 
 class WritingLimits(NamedTuple):
-    """The most pieces that are written for a text, and the most beams."""
+    """Limits of generation: most pieces of a generated text, and most beams."""
 
     pieces: int = MOST_PIECES
     beams: int = MOST_BEAMS
 
 
 class ModelFolder(NamedTuple):
-    """A folder to serve, and the name it goes by."""
+    """A model folder and the name that it is served by."""
 
     name: str
     folder: Path
 
 
 def named(runs: Sequence[str]) -> list[ModelFolder]:
-    """Return the runs given as PATH, which may hold a =, or NAME=PATH; a path's name is its folder's.
+    """Return the models given as NAME=PATH or PATH (its name is then the folder's name; PATH may contain "=").
 
-    Raises UserError when one is no model, or two have one name.
+    Raises UserError that lists every missing folder, empty name and duplicate name.
     """
     problems = Problems(heading="These models cannot be served")
     found: dict[str, ModelFolder] = {}
     for given in runs:
+        # An existing folder wins over NAME=PATH, so that folder names with "=" work.
         name, equals, path = ("", "", given) if Path(given).is_dir() else given.partition("=")
         folder = Path(path if equals else given)
         name = name if equals else folder.resolve().name
@@ -81,13 +82,13 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
 
 
 class ServerModel:
-    """A run that is served."""
+    """A served model: its engine, its edge (kind and call) and the limits of its answers."""
 
     def __init__(self, name: str, engine: Engine, writing: WritingLimits = WritingLimits()) -> None:  # noqa: B008
-        """Give `engine` a name. Raises UserError when its task, or an encoder of such a length, cannot be served.
+        """Serve `engine` as `name`. Raises UserError if its task or the length of its sequences cannot be served.
 
-        `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
-        what was odd about its folder, and what it asks for that its vectors are made without.
+        `length`: most tokens of a sequence; for an encoder, of a text to embed. `remarks`: oddities of its folder, and
+        steps of its sentence-embedding files that osbert does not apply.
         """
         from osbert.inference.embedder import vector_settings
 
@@ -103,7 +104,7 @@ class ServerModel:
         self.remarks = (*engine.remarks, *engine.not_applied)
 
     def facts(self) -> dict[str, Any]:
-        """Return its entry in /v1/models."""
+        """Return the model's entry in /v1/models."""
         task = self.engine.task
         labels = task.published().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
@@ -124,7 +125,7 @@ class ServerModel:
         }
 
     def answers(self, call: str) -> bool:
-        """Return whether a call can be answered by it."""
+        """Return whether the model can answer a call."""
         if call == EXPLAIN:
             return self.engine.explains
         if call == ATTENTION:
@@ -147,9 +148,9 @@ class ServerModel:
 
 
 def _edge(engine: Engine, *, masks: bool) -> Edge:
-    """Return how an engine's model is served: as its task's kind declares, else by whether it can fill `masks`.
+    """Return the edge that the task declares; without a task, the edge that fits the model's head.
 
-    Raises UserError if its kind declares nothing.
+    `masks`: whether the model fills masks. Raises UserError if the task declares no edge.
     """
     if engine.task is None:
         return PRETRAINED if masks else WRITER if engine.writes else ENCODER
@@ -163,9 +164,10 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
 
 
 def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: str) -> ServerModel:
-    """Return the model of a name, or the first that answers a call; raises Refusal when there is none.
+    """Return the model `name`, or for None the first model that answers `call`.
 
-    `what`: what the call does, in words.
+    `what`: a verb phrase for the call, for messages. Raises Refusal: 404 if there is no such model, 422 if the model
+    does not answer this call.
     """
     able = [model for model in models.values() if model.answers(call)]
     if name is None:

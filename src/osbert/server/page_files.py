@@ -1,4 +1,4 @@
-"""The page's files as the server gives them: with their types, and with headers that keep others out of the page."""
+"""Routes for the files of the browser page, with content types and security headers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-"""What is given out. Types are not left to the machine, whose own table may have others: a browser runs no others."""
+"""Served suffixes and their types. The system's own table may differ, and browsers run no scripts of other types."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The page loads its own files and asks its own server, and no other page may frame it."""
+"""Content-Security-Policy: the page loads only its own files, calls only its own server, and cannot be framed."""
 
 
 def page_routes(folder: Path) -> list[Route]:
-    """Return a route for each file of a folder that a browser reads; index.html is at /.
+    """Return a route for each file of a folder with a suffix in TYPES; index.html is at /.
 
-    They are few and small, so they are read once, and no request can reach any other file.
+    The few small files are read once, here. No request touches the file system, so none can reach another file.
     """
     routes = []
     for path in sorted(folder.rglob("*")):
@@ -34,7 +34,7 @@ def page_routes(folder: Path) -> list[Route]:
 
 
 def _giver(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers with a file, or says that the browser has it already."""
+    """Return a handler that sends `content`, or 304 if the browser has it already (same ETag)."""
     headers = {
         "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
         "cache-control": "no-cache",  # kept, and asked for each time: what has not changed costs a 304

@@ -1,8 +1,8 @@
-"""The server's side of its workers: accepts requests, hands them out, gives them to another worker when one dies.
+"""The server's side of the worker processes: accepts requests, assigns them, and reassigns them if a worker dies.
 
-A request that was accepted stays here until it is answered: by a worker, or with 503 when several workers died over it.
-So a worker that dies takes nothing with it. It may have died over any request that it was at work on, so that these are
-given out again each to be read alone: the one at fault ends, and the others are answered.
+An accepted request stays here until it is answered, by a worker or with 503 after DEATHS workers died over it. So no
+request is lost with a worker. Any request in its pass may have caused a worker's death. Each of them is therefore sent
+again to be read alone: the faulty one fails, and the others are answered.
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ from osbert.tasks.edges import Edge
 from osbert.training.run_folder import RunFolder
 
 AGAIN = 5
-"""Seconds after which a request may be sent again where a model cannot be loaded."""
+"""Value of Retry-After, in seconds, if a model cannot be loaded."""
 DEATHS = 3
-"""So many workers that die over a request end it."""
+"""A request is answered with 503 when this many workers have died over it."""
 PAUSES = (0.0, 0.5, 2.0, 5.0)
-"""Seconds before a worker is started again, by how often in a row it could not be."""
+"""Seconds before a worker is started again, by the number of failures in a row."""
 RECENT = 64
-"""Latest answers, from which their rate is computed."""
+"""Number of latest answers from which the rate of answers is computed."""
 NUDGES = 4
-"""How often a worker is pinged before it is given up."""
+"""Pings to a silent worker before it is killed."""
 
 
 @dataclass(kw_only=True, eq=False)
 class PendingRequest:
     """An accepted request: its content, the worker that answers it, and how many workers died over it.
 
-    `parts`: of an answer that is being written, those that nobody has taken yet; `came`: how many came, so that those
-    which another worker writes again after a death are passed over. `news` is set with every part and the answer.
+    `parts`: the parts of a streamed answer that have not been sent to the client yet. `came`: the number of parts
+    received; after a death another worker writes the first ones again, and they are skipped. `news` is set with every
+    part and with the answer.
     """
 
     asking: Dispatch
@@ -73,7 +74,7 @@ class PendingRequest:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, part: WrittenPart) -> None:
-        """Keep a part, unless it came before."""
+        """Append a part, unless it was received before."""
         if part.place == self.came:
             self.came += 1
             self.parts.append(part.body)
@@ -82,9 +83,9 @@ class PendingRequest:
 
 @dataclass(kw_only=True, eq=False)
 class _Worker:
-    """A worker process that has its models loaded, what it was given, and when it was last heard of.
+    """A worker process with loaded models: its requests, and the time of its last message.
 
-    `begun`: the numbers of the requests that it is at work on, by its last message.
+    `begun`: the numbers of the requests in its current pass; empty between passes.
     """
 
     process: asyncio.subprocess.Process
@@ -94,18 +95,18 @@ class _Worker:
     heard: float = 0.0
 
     def send(self, message: Dispatch | Cancellation | Nudge) -> None:
-        """Send a message, unless the worker is known to be dead: its end may not have been read yet."""
+        """Send a message, unless the worker is known to be dead. Its end of file may not have been read yet."""
         if not self.writer.is_closing():
             self.writer.write(framed(message))
 
 
 class WorkerPool:
-    """The workers, and the requests that were accepted and are not answered yet."""
+    """The workers, and the accepted requests without an answer."""
 
     def __init__(self, orders: Orders, limits: ServerLimits, metrics: ServerMetrics, *, workers: int = 1) -> None:
-        """Begin without workers; `start` makes them.
+        """Create the pool without workers; `start` starts them.
 
-        `problem`: why a worker could not be started again, until one could; without paths, for clients.
+        `problem`: why a worker cannot be restarted, "" if all run. Clients see it, so it contains no paths.
         """
         self.orders = orders
         self.limits = limits
@@ -127,13 +128,13 @@ class WorkerPool:
 
     @property
     def ready(self) -> bool:
-        """Return whether there is a worker to answer."""
+        """Return whether at least one worker has loaded its models."""
         return bool(self._ready)
 
     async def start(self) -> list[str]:
-        """Start the workers and wait until they have loaded the models; return remarks on these.
+        """Start the workers, wait until they have loaded the models, and return remarks on the models.
 
-        Raises UserError when one cannot be loaded.
+        Raises UserError if a model cannot be loaded.
         """
         loop = asyncio.get_running_loop()
         first: list[asyncio.Future[list[str]]] = [loop.create_future() for _ in range(self.count)]
@@ -147,13 +148,13 @@ class WorkerPool:
         return remarks[0]
 
     async def close(self) -> None:
-        """End the workers; requests that are not answered stay so."""
+        """Kill the workers. Pending requests get no answer."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def submit(self, call: str, asked: dict[str, Any], deadline: float) -> PendingRequest:
-        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refusal, 429, when it is full."""
+        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refusal as `admit` does."""
         self.admit()
         number = next(self._numbers)
         asking = Dispatch(number, call, asked, time.monotonic(), deadline)
@@ -164,7 +165,7 @@ class WorkerPool:
         return pending
 
     def admit(self) -> None:
-        """Raise Refusal: 429 when the queue is full, 503 when no worker is there and none can be started."""
+        """Raise Refusal: 429 if the queue is full, 503 if no worker runs and none can be started."""
         if not self._ready:
             self.check_loadable()
         if len(self.pending) >= self.limits.queue:
@@ -173,19 +174,19 @@ class WorkerPool:
             )
 
     def check_loadable(self) -> None:
-        """Raise Refusal, 503, when a worker could not be started again."""
+        """Raise Refusal (503) if a worker cannot be restarted."""
         if self.problem:
             raise Refusal(503, self.problem, retry_after=AGAIN)
 
     def retry_after(self) -> int:
-        """Return in how many whole seconds the queue will be empty at the speed of the last answers."""
+        """Return the whole seconds (1 to 60) until the queue is empty at the rate of the latest answers."""
         if len(self._times) < 2:
             return 1
         rate = (len(self._times) - 1) / max(time.monotonic() - self._times[0], 1e-3)
         return min(max(1, math.ceil(len(self.pending) / rate)), 60)
 
     def forget(self, pending: PendingRequest) -> None:
-        """Have nobody work on a request any more; nothing is done where it is answered."""
+        """Cancel a request. Does nothing if it has been answered."""
         number = pending.asking.number
         if self.pending.pop(number, None) is None:
             return
@@ -195,7 +196,7 @@ class WorkerPool:
             pending.worker = None
 
     def _give(self, pending: PendingRequest) -> None:
-        """Hand a request to the worker that has fewest; without one it waits."""
+        """Send a request to the worker with the fewest requests. If no worker is ready, it waits for one."""
         able = (one for one in self._ready if not one.writer.is_closing())
         worker = min(able, key=lambda one: len(one.given), default=None)
         if worker:
@@ -204,7 +205,7 @@ class WorkerPool:
             worker.send(pending.asking._replace(alone=pending.deaths > 0))
 
     async def _keep(self, first: asyncio.Future[list[str]]) -> None:
-        """Have a worker, and another when it dies; `first` gets the remarks of the first, or why there is none."""
+        """Keep one worker running: start another when it dies. `first` gets the remarks or the error of the first."""
         try:
             await self._keep_one(first)
         except Exception as error:  # a mistake of ours: whoever waits for the first worker is to see it
@@ -213,6 +214,7 @@ class WorkerPool:
             raise
 
     async def _keep_one(self, first: asyncio.Future[list[str]]) -> None:
+        # failures in a row to load the models; a worker that loaded them resets the count, however it ends
         failures = 0
         while True:
             try:
@@ -245,14 +247,14 @@ class WorkerPool:
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
 
     def _check_folders(self) -> None:
-        """Raise WorkerLoadError when a folder is gone, before a process is started in vain."""
+        """Raise WorkerLoadError if a model folder is missing. This saves the start of a process."""
         for run in self.orders.runs:
             if not run.folder.is_dir():
                 message = f"{run.folder}: there is no such folder."
                 raise WorkerLoadError(LoadFailure(message, run.name, code="missing-file"))
 
     def _stamps(self) -> list[Any]:
-        """Return `RunFolder.stamps` of every model."""
+        """Return `RunFolder.stamps` of every model: equal stamps mean unchanged files."""
         return [RunFolder(run.folder).stamps() for run in self.orders.runs]
 
     def _give_up(self, failed: LoadFailure) -> None:
@@ -272,13 +274,13 @@ class WorkerPool:
                 pending.answer.set_result(refused(number, Refusal(503, self.problem, retry_after=AGAIN)))
 
     def _recover(self) -> None:
-        """Note that a worker could be started again."""
+        """Clear the recorded problem, and log that the models are loaded again."""
         if self.problem:
             self._log.write_again("osbert serve: the models are loaded again.")
         self.problem = self._logged = ""
 
     async def _watch(self) -> None:
-        """Kill workers that hang: those of which nothing is heard for `patience` seconds, however often nudged."""
+        """Kill workers that have sent nothing for `patience` seconds although they were pinged."""
         while True:
             await asyncio.sleep(self.limits.patience / NUDGES)
             for worker in self._ready:
@@ -291,12 +293,13 @@ class WorkerPool:
 
     @contextlib.asynccontextmanager
     async def _started(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
-        """Start a process and send it its orders. It is ended with the block, or if this is cancelled.
+        """Start a process and send it its orders. It is killed at the end of the block and on cancellation.
 
-        `known`: the files are those that a worker has compared with their hashes, and are not hashed again.
+        `known`: a worker has already compared these files with their hashes, so they are not hashed again.
         """
         ours, theirs = socket.socketpair()
-        # two ends that can fail apart: what a worker said last is read although it can be told nothing any more
+        # Two descriptors, because asyncio closes a transport when a write fails: the messages that a dying worker
+        # sent last can still be read from the other one.
         ends = (ours.dup(), ours)
         async with contextlib.AsyncExitStack() as held:
             for end in ends:
@@ -304,7 +307,7 @@ class WorkerPool:
                 end.setblocking(False)
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    # -P: no module of the current directory, which may be a stranger's, is imported
+                    # -P: do not import modules from the current directory, which may be untrusted
                     *(sys.executable, "-P", "-m", "osbert.server.worker"),
                     stdin=theirs.fileno(),
                 )
@@ -318,7 +321,7 @@ class WorkerPool:
             yield reader, _Worker(process=process, writer=writer)
 
     async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: LoadReport) -> None:
-        """Take a worker's answers until it dies, and then give what it had to others."""
+        """Receive a worker's messages until it dies, and then reassign its requests."""
         self.models, self.edges = told.models, told.edges
         worker.heard = time.monotonic()
         self._ready.append(worker)
@@ -335,7 +338,7 @@ class WorkerPool:
             self._log.write_again(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.")
 
     def _take(self, read: PassReport | PassStart, worker: _Worker) -> None:
-        """Note what a worker begins with; give answers to who waits for them, and note the pass."""
+        """Record the requests of a pass that begins, or pass on the answers and parts of one that ended."""
         if isinstance(read, PassStart):
             worker.begun = read.numbers
             return
@@ -353,10 +356,11 @@ class WorkerPool:
             self.metrics.read(read.model, items=read.items, tokens=read.tokens, seconds=read.seconds)
 
     def _bury(self, worker: _Worker) -> None:
-        """Record that a worker died over the requests that it had begun, or may have, and give all to others."""
+        """Count a death for the requests that may have caused it, and assign all of the worker's requests to others."""
         self.metrics.deaths.inc()
         for number, pending in worker.given.items():
             pending.worker = None
+            # Outside a pass, such as while it tokenizes, any of its requests may be the cause.
             pending.deaths += not worker.begun or number in worker.begun
             if pending.deaths >= DEATHS:
                 del self.pending[number]
@@ -367,13 +371,13 @@ class WorkerPool:
 
 
 async def _message(reader: asyncio.StreamReader) -> Any:
-    """Return the next message. Raises EOFError when the worker is gone."""
+    """Return the next message. Raises EOFError if the worker has ended."""
     (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
     return pickle.loads(await reader.readexactly(size))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process, whatever it does."""
+    """Kill a process and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     await process.wait()

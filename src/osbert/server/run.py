@@ -1,4 +1,4 @@
-"""Runs a server: its socket, then the models, then requests until a signal; what was accepted is then finished."""
+"""Runs a server: opens the socket, loads the models, serves until a signal, and finishes the accepted requests."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from osbert.server.wire import Orders
 LEAVING = 3
 """Fewest ticks (0.1 s, longer on a busy machine) between the last new connection and the end."""
 LONGEST = 30
-"""Most such ticks: the server then ends although requests may still arrive on open connections."""
+"""Most such ticks. The server then ends, although requests may still arrive on open connections."""
 QUEUE = 2048
-"""Connections that the system keeps for the server until it takes them."""
+"""Backlog: most connections that the system queues until the server accepts them."""
 LAST = 5
-"""Seconds that a connection gets at the end to take its answer."""
+"""Seconds that clients have at the end to read their answers."""
 SO_ATTACH_FILTER = 26
-"""The number of this Linux socket option, which the socket module does not have."""
+"""Number of this Linux socket option, which the socket module lacks."""
 NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 """A BPF program: load byte 13 of the TCP header, the flags; drop the packet if SYN is set, else keep all of it."""
 
@@ -55,15 +55,15 @@ class Address:
 
     @property
     def hosts(self) -> Hosts:
-        """Return the names that requests may have for it."""
+        """The host names and origins that requests may use."""
         return Hosts(names=(*self.names, self.host), origins=self.origins)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which stops in our order: nothing more is taken on, all is answered, then it closes."""
+    """uvicorn's server with an orderly stop: refuse further requests, answer the accepted ones, then close."""
 
     def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket, room: Room, watch: Watch) -> None:
-        """Serve at `door` with `config`; `room` has the open connections."""
+        """Serve on the listening socket `door`; `room` has the open connections, and `watch` gets the address."""
         super().__init__(config)
         self.watch = watch
         self.service = service
@@ -72,22 +72,22 @@ class Server(uvicorn.Server):
         self.ticks = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, and then give the address: its reader can send requests at once, and stop the server."""
+        """Start to serve, and then report the address, so that its reader can send requests at once."""
         await super().startup(sockets)
         self.door.listen(QUEUE)  # again: asyncio sets a smaller backlog, the number that it accepts at a time
         host, port = self.door.getsockname()[:2]
         self.watch(Notice(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop; at once on the second signal."""
+        """Begin the orderly stop. The second signal stops at once."""
         if self.service.stopped is not None:
             self.should_exit = self.force_exit = True
         self.service.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to end: when all is answered, and everyone who has connected by then as well.
+        """Return whether to end: all requests are answered, also those of clients that connected meanwhile.
 
-        Ticks are counted, not seconds: a server that gets no processor time takes none from its clients.
+        It counts ticks, not seconds: without processor time the server does not end before it has seen its clients.
         """
         if self.service.finished:
             if not self.ticks:
@@ -97,31 +97,32 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _is_awaited(self) -> bool:
-        """Return whether requests are on their way, on open connections or on those that wait to be accepted."""
+        """Return whether requests are arriving, on open connections or on those in the backlog."""
         waiting = select.poll()
         waiting.register(self.door, select.POLLIN)
         return bool(waiting.poll(0)) or self.room.has_arrivals()
 
 
 def ignore_newcomers(door: socket.socket) -> None:
-    """Have the system ignore new attempts to connect; those under way and those in the queue can still be accepted.
+    """Let the kernel drop new connection attempts; begun and queued connections can still be accepted.
 
-    Closing a listening socket resets the connections in its queue, and between the last accept() and close() there is
-    always time for one more. An ignored client tries again within a second, and is refused once the socket is closed.
-    Other systems than Linux lack such filters: there connections are accepted until the end.
+    Closing a listening socket resets the connections in its backlog, and one can always arrive between the last
+    accept() and close(). A dropped client retries within a second, and is refused once the socket is closed. Linux
+    only: elsewhere connections are accepted until the end.
     """
     if sys.platform != "linux":  # the number may be another option's there
         return
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in NO_SYN))
     with contextlib.suppress(OSError):
+        # struct sock_fprog: the number of instructions and their address; "HP" pads as the C compiler does.
         place = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))
         door.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, place)
 
 
 def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int, watch: Watch = ignore) -> None:
-    """Serve until a signal; what goes wrong on the way is logged on standard error.
+    """Serve until a signal. Errors on the way are logged on standard error.
 
-    Raises UserError when the port is taken or a model cannot be loaded.
+    Raises UserError if the port is taken or a model cannot be loaded.
     """
     with listening(address) as door:
         if not address.keys.digests and not _is_local(door):
@@ -153,10 +154,10 @@ async def _run(pool: WorkerPool, address: Address, door: socket.socket, watch: W
 
 @contextlib.contextmanager
 def listening(address: Address) -> Iterator[socket.socket]:
-    """Give a socket that listens at the address; a name is looked up, port 0 takes a free one.
+    """Open a socket that listens at the address; host names are resolved, and port 0 takes a free port.
 
-    It listens at once, so that a second server finds the port taken before it has loaded its models; clients that come
-    before these are loaded wait. Raises UserError when the address cannot be had.
+    It listens before the models are loaded: a second server then fails early, and early clients wait in the backlog.
+    Raises UserError if the address is not available.
     """
     if not 0 <= address.port < 1 << 16:  # the system would take another one
         raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.", code="invalid-value")

@@ -1,6 +1,6 @@
-"""What requests and answers have in common: read strictly, and described to others by /openapi.json.
+"""Common parts of requests and answers: strict schemas, published in /openapi.json.
 
-A title and a __qualname__ are a schema's name in /openapi.json, which clients are generated from; it stays as it is.
+Title and __qualname__ give a schema its name in /openapi.json. Clients are generated from it, so names never change.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
 FAULTS = 10
-"""Most faults that a refusal names."""
+"""Most faults in the message of a refusal."""
 FIELDS = 256
 """Most fields of a record."""
 NAME = 100
-"""Most characters that a refusal shows of a name out of a request."""
+"""Most characters of a name from the request in a refusal."""
 MESSAGE = 4_000
-"""Most characters of a refusal, which may name the columns of a record."""
+"""Most characters of a refusal's message, which may list the columns of a record."""
 Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
-"""Lists fail at their first fault: pydantic makes an object of every fault, which costs more than the list itself."""
+"""Validation of a list stops at its first fault: pydantic's objects for faults cost more than the list itself."""
 Row = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
 
 
@@ -29,18 +29,18 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     reads: ClassVar[tuple[str, ...]] = ("texts",)
-    """The fields that hold texts: strings, or lists of them."""
+    """Names of the fields with texts (strings or lists of strings)."""
 
     model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
     pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in it with its field, such as texts[3]."""
+        """Yield (field, text) for every text of the request; a field is written as texts[3]."""
         for name in self.reads:
             yield from _texts(name, getattr(self, name))
 
     def count(self) -> tuple[str, int]:
-        """Return the field with most things to read, and how many there are."""
+        """Return the name and the length of the longest field of texts."""
         values = {name: getattr(self, name) for name in self.reads}
         sizes = {name: 1 if isinstance(value, str) else len(value or ()) for name, value in values.items()}
         longest = max(sizes, key=lambda name: sizes[name])
@@ -71,7 +71,7 @@ class ModelFacts(BaseModel, title="Model"):
 
 
 def models_schema(kinds: Iterable[str]) -> type[BaseModel]:
-    """Return what /v1/models answers, where models are of these kinds."""
+    """Return the schema of /v1/models, with `kinds` as the possible kinds of models."""
     kind: Any = Literal[tuple(kinds)]
     models: Any = list[create_model("Model", __base__=ModelFacts, __doc__=ModelFacts.__doc__, kind=kind)]  # type: ignore[misc]
     return create_model("Models", __doc__="What /v1/models answers.", models=models)
@@ -100,10 +100,10 @@ class Error(BaseModel):
 
 
 class Refusal(Exception):
-    """A request that is not answered: the HTTP status, what is wrong, and where."""
+    """An error response: HTTP status, message, and the field of the request at fault ("" for none)."""
 
     def __init__(self, status: int, message: str, *, field: str = "", retry_after: int = 0) -> None:
-        """`retry_after`: seconds after which the same request may do; 0 where that is not the point."""
+        """`retry_after`: seconds after which the same request may succeed; 0 if waiting does not help."""
         super().__init__(message)
         self.status = status
         self.message = message if len(message) <= MESSAGE else f"{message[:MESSAGE]}..."
@@ -111,15 +111,15 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
     def content(self) -> dict[str, Any]:
-        """Return the body of the answer."""
+        """Return the JSON object of the response body."""
         return {"error": {"message": self.message, **({"field": self.field} if self.field else {})}}
 
 
 def parse(schema: type[Request], body: bytes | bytearray) -> Request:
-    """Return a request's body as its schema has it.
+    """Return the validated request in a body.
 
-    Raises Refusal, 422, with up to FAULTS faults, of a list the first, and the field of the first that has one, or
-    "body".
+    Raises Refusal (422) with at most FAULTS faults, the first one of each list. Its field is that of the first fault
+    with a field, or "body".
     """
     try:
         content = from_json(body, allow_inf_nan=False)  # JSON has neither, and an answer could not give them back
@@ -135,12 +135,12 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
 
 
 def shortened(name: str) -> str:
-    """Return a name out of a request as a refusal shows it."""
+    """Return a name from the request, cut to NAME characters."""
     return name if len(name) <= NAME else f"{name[:NAME]}..."
 
 
 def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a field, which may be None, with the place of each in lists."""
+    """Yield (field, text) for the texts of a field that may be None; list indices are part of the field."""
     if isinstance(value, str):
         yield name, value
     else:
@@ -149,7 +149,7 @@ def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _few(schema: type[Request], content: Any) -> Any:
-    """Return JSON with at most FAULTS unknown fields. Raises Refusal, 413, where a record has more than FIELDS."""
+    """Return JSON with at most FAULTS unknown fields. Raises Refusal (413) if a record has more than FIELDS."""
     if not isinstance(content, dict):
         return content
     records = content.get("records")
@@ -157,19 +157,20 @@ def _few(schema: type[Request], content: Any) -> Any:
         if isinstance(record, dict) and len(record) > FIELDS:
             what = f"A record has at most {FIELDS:,} fields, not {len(record):,}."
             raise Refusal(413, what, field=f"records[{place}]")
+    # pydantic makes an object for every unknown field; a body with thousands would take long.
     surplus = set([name for name in content if name not in schema.model_fields][FAULTS:])
     return {name: value for name, value in content.items() if name not in surplus}
 
 
 def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:
-    """Return pydantic's words for a fault; of a field that is not known, which there are."""
+    """Return pydantic's message for a fault; for an unknown field, the list of known fields."""
     if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
         return f"there is no such field; there are {', '.join(schema.model_fields)}"
     return str(fault["msg"])
 
 
 def _field(places: tuple[int | str, ...]) -> str:
-    """Return pydantic's place of a fault as one writes it: texts[3][0]; without the types."""
+    """Return the location of a fault as texts[3][0], without pydantic's names of types."""
     name = ""
     for place in places:
         if isinstance(place, int):

@@ -1,4 +1,4 @@
-"""What passes between the server and its workers: pickled messages over a socket, both ends being ours."""
+"""Messages between the server and its workers, pickled over a socket. Both ends are osbert's own processes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from osbert.server.schemas import Refusal
 from osbert.tasks.edges import Edge
 
 HEAD = struct.Struct("<I")
-"""A message is its length in four bytes, and then itself, pickled."""
+"""Header of a message: the length of the pickled message, 4 bytes, little endian."""
 CHUNK = 1 << 18
-"""Bytes that are read at a time."""
+"""Bytes per read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What a worker gets at its start; `threads` 0 is as many as torch takes by itself."""
+    """The configuration of a worker, its first message. `threads` 0: torch's default; `wait`: seconds."""
 
     runs: Sequence[ModelFolder]
     opening: Opening = CAREFUL
@@ -37,9 +37,9 @@ class Orders:
 
 
 class Dispatch(NamedTuple):
-    """A request on its way to a worker; times are in seconds of time.monotonic, which is common to all processes.
+    """A request for a worker. Times are seconds of time.monotonic, which all processes of a machine share.
 
-    `alone`: whether it is read with no other, because a worker died over it and others.
+    `alone`: whether it must not share a pass, because a worker died in a pass with it.
     """
 
     number: int
@@ -51,19 +51,19 @@ class Dispatch(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """A request that nobody waits for any more."""
+    """The client of this request has left, or its deadline has passed."""
 
     number: int
 
 
 class Nudge(NamedTuple):
-    """A request for a sign of life: an empty PassReport, as soon as no pass is going on."""
+    """A ping: the worker answers with an empty PassReport after its current pass."""
 
 
 class LoadReport(NamedTuple):
-    """The models are loaded; `models` as /v1/models lists them, `remarks`: what was odd about their folders.
+    """The models are loaded. `models`: their entries in /v1/models. `remarks`: oddities of their folders.
 
-    `edges`: those of their kinds that declare a call of their own.
+    `edges`: the edges of models that declare their own call.
     """
 
     models: list[dict[str, Any]]
@@ -72,7 +72,7 @@ class LoadReport(NamedTuple):
 
 
 class LoadFailure(NamedTuple):
-    """The models cannot be loaded, in words for the user; `model`: which one of them, where that is known."""
+    """The models cannot be loaded. `message` is for the user; `model`: the name of the faulty one, "" if unknown."""
 
     message: str
     model: str = ""
@@ -80,15 +80,15 @@ class LoadFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: UserError | OSError, model: str = "") -> LoadFailure:
-        """Return the failure that an error is, with the error's code."""
+        """Return the failure with the message and the code of an error."""
         return cls(str(error), model, getattr(error, "code", "not-readable"))
 
 
 class WorkerLoadError(Exception):
-    """A worker that cannot load a model."""
+    """Raised if a worker cannot load a model."""
 
     def __init__(self, failed: LoadFailure) -> None:
-        """Take the reason."""
+        """Keep the failure as `failed`."""
         super().__init__(failed.message)
         self.failed = failed
 
@@ -102,7 +102,7 @@ class WorkerAnswer(NamedTuple):
 
 
 class WrittenPart(NamedTuple):
-    """A part of an answer that is being written, as JSON; `place`: how many parts came before it."""
+    """A part of a streamed answer, as JSON; `place`: its index among the parts, from 0."""
 
     number: int
     place: int
@@ -110,13 +110,13 @@ class WrittenPart(NamedTuple):
 
 
 class PassStart(NamedTuple):
-    """What a worker is about to work on, so that it is known what it died over; over by the next PassReport."""
+    """The requests of a pass that begins. If the worker dies before the next PassReport, they are suspects."""
 
     numbers: list[int]
 
 
 class PassReport(NamedTuple):
-    """A pass of a model, and the answers, or parts of answers, that it brought about."""
+    """A finished pass: its answers and parts of answers, and its figures for the metrics."""
 
     answers: list[WorkerAnswer]
     model: str = ""
@@ -127,37 +127,38 @@ class PassReport(NamedTuple):
 
 
 def framed(message: Any) -> bytes:
-    """Return a message as it travels."""
+    """Return a message as bytes, with its header."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return HEAD.pack(len(body)) + body
 
 
 def refused(number: int, refusal: Refusal) -> WorkerAnswer:
-    """Return the answer to a request that is not fulfilled."""
+    """Return the answer to a refused request."""
     return WorkerAnswer(number, refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode())
 
 
 @dataclass(kw_only=True)
 class Wire:
-    """The socket to the server, read without waiting beyond a given time."""
+    """The worker's socket to the server, read with a time-out."""
 
     socket: socket.socket
     buffer: bytearray = field(default_factory=bytearray)
 
     def send(self, message: Any) -> None:
-        """Send a message; raises OSError when the server is gone."""
+        """Send a message. Raises OSError if the server has ended."""
         self.socket.sendall(framed(message))
 
     def receive(self, wait: float | None) -> list[Any]:
-        """Return all messages that have come, after at most `wait` seconds for the first, None for as long as it takes.
+        """Return all complete messages that have arrived; wait at most `wait` seconds for bytes (None: for ever).
 
-        Raises EOFError when the server is gone.
+        Raises EOFError if the server has ended.
         """
         while select.select([self.socket], [], [], wait)[0]:
             part = self.socket.recv(CHUNK)
             if not part:
                 raise EOFError
             self.buffer += part
+            # From here on only what has already arrived is read.
             wait = 0
         messages = []
         while len(self.buffer) >= HEAD.size:

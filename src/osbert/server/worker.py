@@ -1,7 +1,7 @@
-"""The process that has the models: takes requests from the server, reads them together, and sends the answers back.
+"""The worker process: loads the models, receives requests from the server, batches them and sends the answers.
 
-One thread does it all: what has come is taken in and cut into pieces between two passes of a model. So a request that
-was dropped, or whose time is over, is never read. A process that dies takes nothing with it that the server has not.
+It has one thread. Between two passes of a model it receives and tokenizes new requests, so that a cancelled or expired
+request is never computed. It has no state that the server lacks: if the process dies, no request is lost.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 TOO_LATE = "The request could not be answered in its time."
 TOO_LONG = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
 SLICE = 0.05
-"""Seconds that are written for one request before the worker looks for others; a step may take longer."""
+"""Seconds of generation for one request before the worker turns to others; one step may take longer."""
 
 
 class BatchKey(NamedTuple):
-    """What is alike in requests that are read in one pass; `alone`: the number of one that is read with no other."""
+    """Requests with equal keys can share a pass. `alone`: the number of a request that must not share one."""
 
     call: str
     model: str
@@ -59,7 +59,7 @@ class BatchKey(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class WritingJob:
-    """A request whose answer is written a step at a time; `parts`: how many were sent."""
+    """A request whose answer is generated in steps; `parts`: the number of parts sent."""
 
     number: int
     key: BatchKey
@@ -71,10 +71,10 @@ class WritingJob:
 
 
 class Worker:
-    """The models of one process, and the requests that wait for them."""
+    """The models of one process, and their waiting requests."""
 
     def __init__(self, orders: Orders) -> None:
-        """Load the models. Raises WorkerLoadError when one cannot be loaded."""
+        """Load the models. Raises WorkerLoadError if one cannot be loaded."""
         from osbert.server.calls.table import all_calls
 
         self.models = {run.name: _loaded(run, orders) for run in orders.runs}
@@ -86,15 +86,16 @@ class Worker:
         self.read_last = False  # whether the last pass was of the queue, where both have work
 
     def ready(self) -> LoadReport:
-        """Return what the server is to know of the models."""
+        """Return the facts, remarks and edges of the models, for the server."""
         remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
         return LoadReport([model.facts() for model in self.models.values()], remarks, self.edges)
 
     def take_in(self, messages: Sequence[Dispatch | Cancellation]) -> list[WorkerAnswer]:
-        """Note messages; return the answers to requests that are refused at once.
+        """Process messages; return the answers to requests that are refused at once.
 
-        Where many long texts wait to be cut into pieces, those that were dropped or are late by then are left alone.
+        Cancelled and expired requests are skipped before their texts are tokenized, which can take long.
         """
+        # Cancellations first: one may concern a request in the same list.
         dropped = {message.number for message in messages if isinstance(message, Cancellation)}
         for number in dropped:
             self.queue.drop(number)
@@ -103,7 +104,7 @@ class Worker:
         return [answer for message in asked for answer in self._queued(message)]
 
     def _queued(self, message: Dispatch) -> list[WorkerAnswer]:
-        """Put a request into the queue, or return its answer where it is refused."""
+        """Tokenize a request and add it to the queue; return its answer if it is refused, else an empty list."""
         if message.deadline <= time.monotonic():
             return [refused(message.number, Refusal(504, TOO_LATE))]
         try:
@@ -143,11 +144,12 @@ class Worker:
         return []
 
     def work(self, begun: Callable[[PassStart], None] = lambda start: None) -> PassReport:
-        """Make one pass, and return it with the answers to the requests that are finished.
+        """Run one pass; return its report, with the answers to finished and expired requests.
 
         `begun` is called with the requests of the pass before it begins.
         """
         late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        # If both have work, passes of the queue and slices of generation alternate.
         if self.writing and (self.read_last or not self.queue.jobs):
             self.read_last = False
             begun(PassStart([self.writing[0].number]))
@@ -169,7 +171,7 @@ class Worker:
         )
 
     def _read(self, parts: Sequence[JobSlice]) -> list[WorkerAnswer]:
-        """Read parts of jobs of one group in one pass; where it fails, each job by itself, to find the one at fault."""
+        """Compute slices of one group in one pass. If that fails, each job is tried alone, to find the faulty one."""
         group = _group(parts[0].job)
         call, model = self.calls[group.call], self.models[group.model]
         try:
@@ -179,6 +181,7 @@ class Worker:
             return [self._answer(part.job) for part in parts if part.last == len(part.job.items)]
         except Exception as error:
             if len(parts) > 1:
+                # Remove the results that this pass appended before it failed: each job computes them again.
                 for part in parts:
                     del part.job.results[part.first :]
                 return [answer for part in parts for answer in self._read([part])]
@@ -186,7 +189,7 @@ class Worker:
             return [self._broken(parts[0].job.number, group.model, error)]
 
     def _write(self) -> PassReport:
-        """Write for SLICE seconds for the request that waits longest, and return its parts, or its answer."""
+        """Generate for SLICE seconds for the request that has waited longest; report its parts or its answer."""
         job = self.writing.popleft()
         parts: list[WrittenPart] = []
         begin = now = time.monotonic()
@@ -217,13 +220,13 @@ class Worker:
         return WorkerAnswer(number, 200, _json({"model": key.model, **fields}))
 
     def due(self, now: float) -> float | None:
-        """Return in how many seconds a pass should begin, 0 for at once; None where there is nothing to do."""
+        """Return the seconds until the next pass should begin, 0 for at once; None if there is no work."""
         return 0.0 if self.writing else self.queue.due(now)
 
     def _broken(self, number: int, model: str | None, error: Exception) -> WorkerAnswer:
-        """Return the answer to a request over which something broke that should not, and log it.
+        """Log an unexpected error and return the answer to its request.
 
-        A UserError, such as scores that are NaN, is the model's fault and gives 503; all else is the server's, 500.
+        Status 503 for a UserError, such as NaN scores, which is the model's fault; 500 for all other errors.
         """
         who = f"The model {model}" if model else "The server"
         if theirs := isinstance(error, UserError):
@@ -254,7 +257,8 @@ def _group(job: ServerJob) -> BatchKey:
 
 
 def serve(wire: Wire) -> None:
-    """Answer what comes over a wire, until it is closed at the other end."""
+    """Receive the orders, load the models, and answer requests until the server closes the wire (EOFError)."""
+    # The first message is the orders. `receive` returns an empty list while only a part of it has arrived.
     while not (messages := wire.receive(None)):
         pass
     (orders,) = messages
@@ -284,7 +288,10 @@ def serve(wire: Wire) -> None:
 
 
 def _take_in(wire: Wire, worker: Worker, messages: Sequence[Dispatch | Cancellation | Nudge]) -> None:
-    """Have a worker take in what came; what is to be alone is named first, as it may die over cutting that up too."""
+    """Pass messages on to the worker and send refusals and signs of life.
+
+    A request to be read alone is announced by a PassStart first: the worker may die while it tokenizes it, too.
+    """
     dropped = [message for message in messages if isinstance(message, Cancellation)]
     asked = [message for message in messages if isinstance(message, Dispatch)]
     for message in asked:
@@ -297,7 +304,7 @@ def _take_in(wire: Wire, worker: Worker, messages: Sequence[Dispatch | Cancellat
 
 
 def main() -> None:
-    """Run a worker on the socket that is its standard input."""
+    """Run a worker on the socket that is the standard input."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to all processes at once; the server ends its workers
         signal.signal(number, signal.SIG_IGN)
     try:

@@ -1,1 +1,1 @@
-"""Settings and files of vectors."""
+"""Vectors on disk: their settings and files, search, clusters and near duplicates."""

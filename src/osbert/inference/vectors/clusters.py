@@ -1,4 +1,4 @@
-"""Clusters of vectors: k-means, and how many clusters a sample falls into, by the silhouette."""
+"""k-means clustering, and the choice of the number of clusters by the silhouette."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 BLOCK = 2**13
-"""Rows that are compared with the centres at a time."""
+"""Rows that are compared with the centres in one product."""
 STEPS, STARTS = 100, 3
-"""Most steps of Lloyd's algorithm, and fresh starts of which the best is kept."""
+"""Most steps of Lloyd's algorithm, and the number of starts, of which the best is kept."""
 LEARNT_FROM = 2**16
-"""Most rows from which centres are learnt: of more, a sample."""
+"""Most rows for which centres are fitted; of more rows a sample is taken."""
 JUDGED = 1000
-"""Most rows of which the silhouette is computed."""
+"""Most rows in the sample for the silhouette, whose memory is quadratic."""
 TRIED = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 21, 25, 30)
-"""Numbers of clusters among which one is chosen."""
+"""Candidates for the number of clusters."""
 
 
 def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
     """Return `count` centres (K, D) of vectors (n, D) by k-means: Lloyd's algorithm after k-means++.
 
-    Of several starts that with the smallest sum of squared distances is kept; of more than 65,536 vectors a sample is
-    read, and lies in memory.
+    The best of several starts is kept, by the sum of squared distances. Of more than 65,536 vectors only a sample is
+    read into memory.
     """
     rng = np.random.default_rng(seed)
     sample = drawn(vectors, LEARNT_FROM, rng)
@@ -33,7 +33,7 @@ def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
 
 
 def drawn(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
-    """Return the vectors, or a sample of `most` of them in their order."""
+    """Return the vectors, or a random sample of `most` of them, in their order."""
     if len(vectors) <= most:
         return np.asarray(vectors)
     return vectors[np.sort(rng.choice(len(vectors), most, replace=False))]
@@ -42,12 +42,13 @@ def drawn(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
 def first_centres(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
     """Return `count` of the vectors, sampled one by one by the squared distance to those chosen before (k-means++).
 
-    Arthur & Vassilvitskii 2007, section 2.2. If all others are equal to chosen ones, any is taken.
+    Arthur & Vassilvitskii 2007, section 2.2. If all other vectors equal chosen ones, the next is sampled uniformly.
     """
     chosen = [int(rng.integers(len(vectors)))]
     squares = np.einsum("nd,nd->n", vectors, vectors)
     nearest = np.full(len(vectors), np.inf)
     while len(chosen) < count:
+        # |v - c|^2 = |v|^2 - 2 v.c + |c|^2; rounding can make it slightly negative.
         last = vectors[chosen[-1]]
         nearest = np.minimum(nearest, np.maximum(squares - 2 * (vectors @ last) + last @ last, 0))
         nearest[chosen[-1]] = 0
@@ -58,15 +59,16 @@ def first_centres(vectors: Vectors, count: int, rng: np.random.Generator) -> Vec
 
 
 def lloyd(vectors: Vectors, centres: Vectors, *, steps: int = STEPS) -> tuple[Vectors, float]:
-    """Return the centres that Lloyd's algorithm ends in, and the sum of squared distances to them.
+    """Return the centres at the end of Lloyd's algorithm, and the sum of squared distances to them.
 
-    A centre without vectors moves to the vector that is farthest from its own.
+    An empty cluster's centre moves to the vector that is farthest from its own centre.
     """
     labels = np.full(len(vectors), -1)
     for _ in range(steps):
         before, labels, distances = labels, *_assigned(vectors, centres)
         if (labels == before).all():
             break
+        # The sums of the clusters' vectors as one product with the one-hot labels.
         members = (labels[:, None] == np.arange(len(centres))).astype(np.float32)  # (n, K)
         sizes = members.sum(axis=0)
         centres = (members.T @ vectors) / np.maximum(sizes, 1)[:, None]
@@ -82,10 +84,11 @@ def _assigned(vectors: Vectors, centres: Vectors) -> tuple[NDArray[np.int64], Ve
 
 
 def assigned_blocks(vectors: Vectors, centres: Vectors) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
-    """Yield the nearest centres and the squared distances to them, of equals the first, some vectors at a time."""
+    """Yield the nearest centres (the first of equal ones) and the squared distances to them, block by block."""
     halves = np.einsum("kd,kd->k", centres, centres) / 2
     for first in range(0, len(vectors), BLOCK):
         block = np.asarray(vectors[first : first + BLOCK])
+        # argmax of v.c - |c|^2 / 2 is argmin of |v - c|^2, as |v|^2 is the same for all centres.
         scores = block @ centres.T - halves
         labels = scores.argmax(axis=1)
         squares = np.einsum("nd,nd->n", block, block)
@@ -95,7 +98,7 @@ def assigned_blocks(vectors: Vectors, centres: Vectors) -> Iterator[tuple[NDArra
 def silhouette(vectors: Vectors, labels: NDArray[np.int64]) -> float:
     """Return the mean silhouette (Rousseeuw 1987, section 2) of unit vectors (n, D), by the distance 1 - cosine.
 
-    A vector that is alone in its cluster counts 0. Memory is n^2 numbers. There are two clusters at least.
+    A vector that is alone in its cluster counts 0. Needs memory for n^2 numbers, and at least two clusters.
 
     >>> silhouette(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32), np.array([0, 0, 1, 1]))
     1.0
@@ -106,7 +109,9 @@ def silhouette(vectors: Vectors, labels: NDArray[np.int64]) -> float:
     sums = (1 - vectors @ vectors.T) @ members  # (n, K): distances to all members of a cluster
     rows = np.arange(len(vectors))
     own = sizes[labels]
+    # a(i): the mean distance to the other members of the own cluster; the distance to itself is 0.
     inside = sums[rows, labels] / np.maximum(own - 1, 1)
+    # b(i): the lowest mean distance to another cluster; then s(i) = (b - a) / max(a, b).
     means = sums / sizes
     means[rows, labels] = np.inf
     outside = means.min(axis=1)
@@ -117,9 +122,9 @@ def silhouette(vectors: Vectors, labels: NDArray[np.int64]) -> float:
 def judged_counts(
     vectors: Vectors, *, seed: int = 0, watch: Callable[[int, int], None] = lambda done, count: None
 ) -> dict[int, float]:
-    """Return the silhouette of a sample for each number of clusters of TRIED that is smaller than that of the sample.
+    """Return the silhouette of a sample for each number of clusters in TRIED that is below the sample's size.
 
-    `watch` gets how many of how many numbers were tried.
+    `watch` is called with the count of numbers tried and their total.
     """
     sample = drawn(vectors, JUDGED, np.random.default_rng(seed))
     tried = [count for count in TRIED if count < len(sample)]

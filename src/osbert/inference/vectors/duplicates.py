@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from osbert.inference.vectors.nearest import MARGIN, pair_cosines
 
 BLOCK = 2**12
-"""Rows of a block: the cosines of two blocks, 64 MB, are in memory at a time."""
+"""Rows in a block. The cosines of two blocks take 64 MB of memory."""
 ROUNDING = 1e-6
-"""How much less than 1 the cosine of equal vectors may be."""
+"""Rounding of the cosine of equal vectors: it may be this much below 1."""
 
 
 class Duplicates:
-    """Rows of unit vectors (n, D) in their order: a row is kept unless a kept row before it has a cosine of `least`.
+    """Near duplicates among unit vectors (n, D): a row is kept if its cosines with earlier kept rows are below `least`.
 
-    `kept`: (n,) for each row the place of the row that stands for it: its own if it is kept, else that of the most
-    alike kept row before it, of equals the first. `cosines`: (n,) with that row. So no two kept rows are as alike as
-    `least`, and every other row is that alike one of them.
+    `kept` (n,): the index of the row that represents each row: its own if it is kept, else that of the most similar
+    earlier kept row (the first of equal ones). `cosines` (n,): the cosine with that row. So the cosine of two kept rows
+    is below `least`, and every other row has a kept row with a cosine of at least `least`.
 
     >>> found = Duplicates(np.array([[1, 0], [0, 1], [1, 0]], np.float32), 0.9)
     >>> found.find()
@@ -29,7 +29,7 @@ class Duplicates:
     """
 
     def __init__(self, vectors: NDArray[np.float32], least: float, *, block: int = BLOCK) -> None:
-        """Prepare for vectors of length 1, which may be a map of a file."""
+        """Prepare for vectors of length 1, which may be a memory map. Each row represents itself at first."""
         self.vectors = vectors
         self.least = min(least, 1 - ROUNDING)
         self.block = block
@@ -37,11 +37,12 @@ class Duplicates:
         self.cosines = np.full(len(vectors), -1, np.float32)
 
     def find(self, watch: Callable[[int, int], None] = lambda done, count: None) -> None:
-        """Fill `kept` and `cosines`; `watch` gets how many pairs of blocks of how many were compared."""
+        """Fill `kept` and `cosines`; `watch` is called with the number of compared pairs of blocks and their total."""
         blocks = -(-len(self.vectors) // self.block)
         for number in range(blocks):
             first = number * self.block
             rows = np.array(self.vectors[first : first + self.block])
+            # Blocks before this one are final, so a row's earlier kept rows are known when it is compared.
             for before in range(0, first, self.block):
                 self._compare_earlier(before, first, rows)
             self._compare_inside(first, rows)
@@ -50,12 +51,13 @@ class Duplicates:
         self.cosines[own] = 1
 
     def _compare_earlier(self, before: int, first: int, rows: NDArray[np.float32]) -> None:
-        """Compare rows from `first` with the kept ones of an earlier block."""
+        """Compare the block of rows that starts at `first` with the kept rows of an earlier block."""
         places = np.arange(before, before + self.block)
         places = places[self.kept[places] == places]
         if not len(places):
             return
         kept = self.vectors[places]
+        # The product only finds candidates: its rounding depends on the shape, so their cosines are computed again.
         scores = kept @ rows.T  # (kept, rows)
         most = scores.max(axis=0)
         alike = np.flatnonzero(most >= self.least - MARGIN)
@@ -63,15 +65,18 @@ class Duplicates:
         found, columns = np.nonzero(hits.T)[::-1]  # by row, so that of equals the earlier comes first
         columns = alike[columns]
         cosines = pair_cosines(kept, found, rows, columns)
+        # Sorted by row, then by falling cosine, then by index: the first entry of each row is its best match.
         order = np.lexsort((found, -cosines, columns))
         chosen = order[np.unique(columns[order], return_index=True)[1]]
         self._take(first + columns[chosen], places[found[chosen]], cosines[chosen])
 
     def _compare_inside(self, first: int, rows: NDArray[np.float32]) -> None:
-        """Compare the rows of a block with those before them in it."""
+        """Compare each row of a block with the earlier rows of the same block."""
         own = np.arange(first, first + len(rows))
         if (self.kept[own] != own).all():
             return
+        # Row i, column j: whether a later row j may be a duplicate of row i. Rows are visited in order, since only rows
+        # that are still kept represent others.
         likely = np.triu(rows @ rows.T >= self.least - MARGIN, 1)
         for place in np.flatnonzero(likely.any(axis=1)).tolist():
             if self.kept[first + place] == first + place:
@@ -80,7 +85,7 @@ class Duplicates:
                 self._take(first + others, np.full(len(others), first + place), cosines)
 
     def _take(self, rows: NDArray[np.int64], kept: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
-        """Let kept rows stand for rows, each named once, where they are alike enough, and more so than before."""
+        """Assign kept rows to rows (each at most once) if the cosine is at least `least` and above the one so far."""
         better = (cosines >= np.float32(self.least)) & (cosines > self.cosines[rows])
         self.kept[rows[better]] = kept[better]
         self.cosines[rows[better]] = cosines[better]

@@ -1,4 +1,4 @@
-"""An approximate index of a file of vectors, by faiss (extra faiss): built once, kept beside the file."""
+"""Approximate search with faiss (extra `faiss`): the index is built once and kept beside the file of vectors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.unit import finite_lengths
 
 LISTS_LOOKED_AT = 32
-"""Lists of near vectors that a search compares; the whole index has the square root of the number of vectors."""
+"""Inverted lists that a search compares (nprobe). An index of n vectors has about sqrt(n) lists."""
 LEARNT_FROM, POINTS = 2**16, 39
-"""Most vectors from which the centres of the lists are learnt, and the fewest for each: faiss warns below that."""
+"""Most vectors for fitting the centres of the lists, and the fewest for each list: faiss warns below that."""
 
 
 def faiss_library() -> Any:
-    """Return the library. Raises UserError where it is not installed."""
+    """Return the faiss module. Raises UserError if it is not installed."""
     try:
         import faiss
     except ImportError as error:
@@ -35,15 +35,14 @@ def faiss_library() -> Any:
 
 
 def index_path(vectors: Path) -> Path:
-    """Return where the index of a file of vectors is kept."""
+    """Return the path of the index of a file of vectors."""
     return vectors.with_name(f"{vectors.name}.faiss")
 
 
 def open_index(opened: VectorFile) -> Any:
-    """Return the index of a file of vectors: inverted lists of the vectors themselves, at length 1 (IVF, Flat).
+    """Return the index of a file of vectors: inverted lists of the normalised vectors, not quantised (IVF, Flat).
 
-    It is built if there is none, a damaged one, or one of another file. Raises UserError at vectors that are not
-    finite.
+    It is built if it is missing, damaged, or belongs to other vectors. Raises UserError if a vector is not finite.
     """
     faiss, path = faiss_library(), index_path(opened.path)
     made = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
@@ -62,10 +61,11 @@ def open_index(opened: VectorFile) -> Any:
 
 
 def build_index(opened: VectorFile) -> Any:
-    """Return a new index of the file's vectors; its lists are learnt from vectors at equal distances in the file."""
+    """Return a new index of the file's vectors. The centres of its lists are fitted on every k-th vector."""
     faiss, count = faiss_library(), opened.count
     stride = -(-count // LEARNT_FROM)
     sample = np.concatenate([_checked(opened, block)[::stride] for block in opened.blocks()])
+    # sqrt(n) lists balance the search for the nearest centres and the search within their lists.
     lists = max(1, min(math.isqrt(count), len(sample) // POINTS))
     index = faiss.index_factory(sample.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
     index.train(sample)
@@ -83,9 +83,9 @@ def _checked(opened: VectorFile, block: NDArray[np.float32]) -> NDArray[np.float
 def nearest_in_index(
     index: Any, queries: NDArray[np.floating], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return places and cosines (Q, k) as `NearestRows` does, approximately; a place of -1 stands for none.
+    """Return row indices and cosines (Q, k) as `NearestRows` does, approximately. Index -1: no further row was found.
 
-    Raises UserError for queries of another width, or that are not finite.
+    Raises UserError for queries of another width, or with NaN or infinite numbers.
     """
     require_width(queries, (index.d,))
     finite_lengths(queries, 0)

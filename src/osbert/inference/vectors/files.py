@@ -1,7 +1,7 @@
-"""Finished columns -> a file of vectors, whole or not at all: .npy, .npz or Parquet, with texts, lines and settings.
+"""Writes a file of vectors atomically: .npy, .npz or Parquet, with texts, line numbers and settings.
 
-A column of texts is its bytes, and where each text ends. An .npz holds all of it as arrays; beside an .npy, which holds
-the vectors alone, stands an .npz with the rest (`beside`); Parquet has a row for each text.
+A column of texts is stored as its UTF-8 bytes and the end offset of each text. An .npz holds all columns as arrays. An
+.npy holds only the vectors, and an .npz beside it the rest (`beside`). Parquet has one row for each text.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from osbert.reading.parquet import parquet_library
 
 SUFFIXES = (".npy", ".npz", ".parquet")
 ENDS = "_ends"
-"""What the name of a column's ends has behind the column's own."""
+"""Suffix of the array with the end offsets of a column of texts."""
 BLOCK = 2**13
-"""Rows that are in memory at a time."""
+"""Rows per block."""
 SETTINGS = "settings"
-"""The name under which the settings stand, as JSON."""
+"""Name of the array with the settings, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A file of numbers, end to end: `shape` is that of all of them."""
+    """A raw binary file of numbers in C order; `shape` is the shape of the whole array."""
 
     path: Path
     dtype: str
     shape: tuple[int, ...]
 
     def blocks(self, rows: int = BLOCK) -> Iterator[NDArray[Any]]:
-        """Yield the rows some at a time."""
+        """Yield the array in blocks of at most `rows` rows."""
         size = int(np.prod(self.shape[1:], dtype=np.int64))
         with self.path.open("rb") as file:
             for first in range(0, self.shape[0], rows):
@@ -48,7 +48,7 @@ class Column:
                 yield values.reshape(count, *self.shape[1:])
 
     def write(self, file: IO[bytes]) -> None:
-        """Write it into a file as .npy."""
+        """Write the array into an open file in .npy format, without loading it."""
         header = io.BytesIO()
         described = {"descr": np.dtype(self.dtype).str, "fortran_order": False, "shape": self.shape}
         np.lib.format.write_array_header_1_0(header, described)
@@ -64,7 +64,7 @@ def beside(out: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorOutput:
-    """Where vectors are written. `form`: the suffix that the user named, whatever file a link of that name leads to.
+    """The output of vectors. `form`: the suffix in the user's path, which may be a link to a file of another name.
 
     `rows`: the file beside an .npy, None with other forms.
     """
@@ -75,7 +75,7 @@ class VectorOutput:
 
 
 def write_vectors(out: VectorOutput, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
-    """Write the columns, "vectors" among them. Raises OSError."""
+    """Write the columns, which include "vectors", and the settings. Raises OSError."""
     if out.form == ".parquet":
         replace_file(out.path, lambda aside: _write_parquet(aside, columns, settings))
     elif out.rows is None:
@@ -96,6 +96,7 @@ def _write_npz(path: Path, columns: Mapping[str, Column], settings: Mapping[str,
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 column.write(file)
+        # A JSON text as an array of one string, which np.load reads without pickle.
         with archive.open(f"{SETTINGS}.npy", "w") as file:
             np.lib.format.write_array(file, np.array(json.dumps(settings, ensure_ascii=False)))
 
@@ -122,7 +123,7 @@ def _write_parquet(path: Path, columns: Mapping[str, Column], settings: Mapping[
 
 
 def texts_of(columns: Mapping[str, Column], name: str) -> Iterator[list[str]]:
-    """Yield the texts of a column some at a time, as many as `Column.blocks` yields rows."""
+    """Yield the texts of a column, block by block, in step with `Column.blocks`."""
     start = 0
     with columns[name].path.open("rb") as file:
         for ends in columns[name + ENDS].blocks():

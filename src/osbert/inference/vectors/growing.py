@@ -50,6 +50,7 @@ class GrowingFiles:
                 file.write(part)
                 file.flush()
                 flush(file.fileno())
+        # Only now, after the data: a kill before this line leaves surplus bytes, which the next start cuts off.
         sizes = {name: self.sizes.get(name, 0) + len(part) for name, part in parts.items()}
         hashes = {name: self._hashes[name].copy() if name in self._hashes else hashlib.sha256() for name in parts}
         for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""Lexical search by BM25, and the fusion of its ranking with that of the vectors."""
+"""Lexical search by BM25, and reciprocal rank fusion with the ranking of the vectors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from osbert.text.terms import terms
 
 K1, B = 1.2, 0.75
-"""How soon further occurrences of a word stop to count, and how much a long text is discounted: the usual values."""
+"""BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""
 RANK = 60
 """The constant of reciprocal rank fusion (Cormack et al. 2009, section 2)."""
 
 
 def bm25(texts: Iterable[str], queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
-    """Return (place, score) of the `count` texts with the highest scores of BM25 for each query, the highest first.
+    """Return (index, score) of the `count` texts with the highest BM25 scores for each query, the highest first.
 
     Robertson & Zaragoza 2009, equation 3.15, with idf ln(1 + (n - df + 0.5) / (df + 0.5)), which is never negative.
-    The texts are read once; memory is that of the occurrences of the queries' words.
+    The texts are read once. Memory grows with the occurrences of the queries' words only.
 
     >>> ((place, score),) = bm25(["a cat", "a dog", "a bird"], ["the cat"], 5)[0]
     >>> place, round(score, 3)
@@ -46,7 +46,7 @@ def bm25(texts: Iterable[str], queries: Sequence[str], count: int) -> list[list[
 
 
 def fused(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Return the `count` places with the largest sum of 1 / (60 + rank) over rankings: reciprocal rank fusion.
+    """Return the `count` indices with the largest sum of 1 / (60 + rank) over the rankings (reciprocal rank fusion).
 
     >>> fused([[3, 1, 2], [2, 3]], 2)
     [3, 2]

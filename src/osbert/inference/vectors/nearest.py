@@ -1,4 +1,4 @@
-"""The nearest rows of a file of vectors by exact search: every block is compared."""
+"""Exact nearest-neighbour search in a file of vectors, block by block."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from osbert.inference.embedder import normalized
 from osbert.inference.vectors.unit import finite_lengths
 
 MARGIN = 1e-4
-"""By how much a cosine from a product of matrices may differ from that of the same two vectors alone.
+"""Bound for the difference between a cosine from a matrix product and the cosine of the two vectors alone.
 
-A product rounds by where in its matrices a row stands. It only chooses the pairs whose cosines are then summed alone,
-which makes results independent of blocks."""
+The rounding of a product depends on its shape. So it only selects candidates, whose cosines are then computed pair by
+pair. This makes results independent of the blocks."""
 PAIRS = 2**16
-"""Pairs of vectors that are in memory at a time."""
+"""Pairs of vectors in memory at a time."""
 
 
 def require_width(queries: NDArray[np.floating], shape: tuple[int, ...]) -> None:
-    """Raise UserError unless queries (Q, D) are as wide as vectors of a file, whose `shape` is (D,)."""
+    """Raise UserError unless queries (Q, D) have the width of the file's vectors, whose `shape` is (D,)."""
     if shape != queries.shape[1:]:
         raise UserError(
             f"The file's vectors are {shape}, that of the text is {queries.shape[1:]}: is it damaged, or of another "
@@ -31,8 +31,8 @@ def require_width(queries: NDArray[np.floating], shape: tuple[int, ...]) -> None
 class NearestRows:
     """The `count` rows with the largest cosines for each of Q vectors, among the blocks compared so far.
 
-    `places`, `cosines`: (Q, k), the nearest first and of equals the earlier; k is `count`, or fewer rows if there are
-    not as many.
+    `places` (row indices) and `cosines`: (Q, k), the nearest first; of equal ones the earlier row. k is `count`, or the
+    number of rows so far if that is lower.
 
     >>> found = NearestRows(np.array([[1.0, 0.0]]), count=2)
     >>> found.compare(np.array([[0.0, 1.0], [2.0, 0.0], [-3.0, 0.0]]))
@@ -41,7 +41,7 @@ class NearestRows:
     """
 
     def __init__(self, queries: NDArray[np.floating], count: int) -> None:
-        """Begin without rows for vectors (Q, D) of any length. Raises UserError when one is not finite."""
+        """Prepare for queries (Q, D) of any length. Raises UserError if one is not finite."""
         finite_lengths(queries, 0)
         self.queries = normalized(queries)
         self.count = count
@@ -50,7 +50,7 @@ class NearestRows:
         self.cosines = np.empty((len(queries), 0), np.float32)
 
     def compare(self, block: NDArray[np.floating]) -> None:
-        """Compare the next rows (n, D). Raises UserError when they have another width, or are not finite."""
+        """Compare the next rows (n, D). Raises UserError if they have another width, or are not finite."""
         require_width(self.queries, block.shape[1:])
         lengths = finite_lengths(block, self.rows)
         if not len(block):
@@ -61,14 +61,17 @@ class NearestRows:
         self.rows += len(block)
 
     def _likely(self, block: NDArray[np.floating], lengths: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Return which rows can be among the nearest of which queries, (Q, n)."""
+        """Return a mask (Q, n) of the pairs that can be among the nearest, a superset of them."""
         scores = self.queries @ block.T.astype(np.float32, copy=False)
+        # Vectors that are stored at length 1 need no division.
         if np.abs(lengths - 1).max(initial=0) > MARGIN / 10:
             scores /= np.where(lengths > 0, lengths, 1)
+        # A row must beat the k-th cosine so far, less the margin for rounding.
         full = self.cosines.shape[1] == self.count
         least = self.cosines[:, -1] - MARGIN if full else np.full(len(scores), -np.inf, np.float32)
         hits: NDArray[np.bool_] = scores >= least[:, None]
         if np.count_nonzero(hits) > 4 * self.count * len(hits) and len(block) > self.count:
+            # Too many candidates, as in the first block: queries with many keep those near their own k-th best here.
             crowded = np.flatnonzero(np.count_nonzero(hits, axis=1) > 2 * self.count)
             last = len(block) - self.count
             kth = np.partition(scores[crowded], last, axis=1)[:, last] - MARGIN
@@ -76,12 +79,13 @@ class NearestRows:
         return hits
 
     def _merge(self, queries: NDArray[np.int64], places: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
-        """Keep the best of what there was and of pairs of a query and a row."""
+        """Merge new (query, row, cosine) triples into the results, and keep the best `count` of each query."""
         changed, numbers = np.unique(queries, return_inverse=True)
         width = self.places.shape[1]
         numbers = np.concatenate([np.repeat(np.arange(len(changed)), width), numbers])
         places = np.concatenate([self.places[changed].ravel(), places])
         cosines = np.concatenate([self.cosines[changed].ravel(), cosines])
+        # By query, then by falling cosine, then by row. The rank of an entry is its distance to its query's first one.
         order = np.lexsort((places, -cosines, numbers))
         numbers = numbers[order]
         ranks = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)

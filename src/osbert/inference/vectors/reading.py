@@ -1,4 +1,4 @@
-"""A file of vectors, read again in blocks: what made it, its vectors, and the texts of chosen rows."""
+"""Reads a file of vectors: its settings, its vectors in blocks, and the texts of chosen rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, besi
 from osbert.reading.parquet import parquet_library
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
-"""The settings that a file keeps."""
+"""Names of the settings that every file has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRow:
-    """A row: the line of its text in the file that was embedded, and the text, or both of a pair."""
+    """A row: the line number of its text in the embedded file, and the text, or both texts of a pair."""
 
     line: int
     texts: tuple[str, ...]
 
 
 class VectorFile(ABC):
-    """A file that `write_vectors` wrote. `settings`: what it keeps of how it was made.
+    """A file that `write_vectors` wrote. `settings`: how the vectors were computed.
 
-    What reads from it raises UserError where the file is damaged.
+    Methods that read raise UserError if the file is damaged.
     """
 
     path: Path
@@ -41,26 +41,26 @@ class VectorFile(ABC):
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Return what tables of results call the columns of texts: text, and of pairs pair."""
+        """Column names of the texts in tables of results: text, and for pairs also pair."""
         return ("text", "pair")[: len(self.settings["columns"])]
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors (n, ...) some at a time, in their order."""
+        """Yield the vectors (n, ...) in blocks, in their order."""
         with _damage_as_error(self.path):
             yield from self._blocks()
 
     def rows(self, places: Sequence[int]) -> list[VectorRow]:
-        """Return what stands at some places, in the order given."""
+        """Return the rows at these indices, in the order given."""
         with _damage_as_error(self.path):
             return self._rows(places)
 
     def all_rows(self) -> Iterator[VectorRow]:
-        """Yield what stands at every place."""
+        """Yield all rows in their order."""
         with _damage_as_error(self.path):
             yield from self._all_rows()
 
     def require_single(self, block: NDArray[np.float32]) -> None:
-        """Raise UserError unless the vectors in a block are one a text."""
+        """Raise UserError unless the file has one vector for each text."""
         made = self.settings["vectors"]
         if made.get("pooling") == "tokens" or block.ndim > 2:
             tokens = made.get("pooling") == "tokens"
@@ -70,7 +70,7 @@ class VectorFile(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Return how many texts there are."""
+        """The number of rows."""
 
     @abstractmethod
     def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
@@ -83,7 +83,7 @@ class VectorFile(ABC):
 
 
 def holds_vectors(path: Path) -> bool:
-    """Return whether a file is one of vectors by its ending, and not a table of texts."""
+    """Return whether a file holds vectors: by its suffix, and for Parquet by its metadata."""
     if path.suffix != ".parquet" or not path.is_file():
         return path.suffix in SUFFIXES
     with _damage_as_error(path):
@@ -91,7 +91,7 @@ def holds_vectors(path: Path) -> bool:
 
 
 def open_vectors(path: Path) -> VectorFile:
-    """Open a file of vectors. Raises UserError when it is none, or does not say how it was made."""
+    """Open a file of vectors. Raises UserError if it is missing, damaged, or lacks its settings."""
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix not in SUFFIXES:
@@ -119,7 +119,7 @@ def _damage_as_error(path: Path) -> Iterator[None]:
 
 
 class _Arrays(VectorFile):
-    """An .npz, or an .npy with the .npz beside it."""
+    """An .npz, or an .npy with its .npz."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,6 +156,7 @@ class _Arrays(VectorFile):
             with self._array(name) as (file, _):
                 begin, ends = file.tell(), self.ends[name]
                 for place in sorted(found):  # forwards: to go back in an archive is to begin anew
+                    # `ends` has the end offset of each text, so a text starts where the one before it ends.
                     start = int(ends[place - 1]) if place else 0
                     file.seek(begin + start)
                     found[place].append(file.read(int(ends[place]) - start).decode("utf-8"))
@@ -175,7 +176,7 @@ class _Arrays(VectorFile):
 
     @contextlib.contextmanager
     def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
-        """Give the file of an array, at its first number, and the array's shape."""
+        """Open an array of the archive; yield the file, positioned at the first number, and the shape."""
         with zipfile.ZipFile(self.known) as archive, archive.open(f"{name}.npy") as file:
             np.lib.format.read_magic(file)
             shape, _, _ = np.lib.format.read_array_header_1_0(file)
@@ -183,7 +184,7 @@ class _Arrays(VectorFile):
 
 
 class _Parquet(VectorFile):
-    """A Parquet file with a row for each text."""
+    """A Parquet file with one row for each text."""
 
     def __init__(self, path: Path) -> None:
         self.library = parquet_library(path)
@@ -214,6 +215,7 @@ class _Parquet(VectorFile):
     def _rows(self, places: Sequence[int]) -> list[VectorRow]:
         found = {}
         with self._opened() as table:
+            # Only the row groups with a chosen row are read; `ends` has the cumulative row counts of the groups.
             for group in sorted({int(np.searchsorted(self.ends, place, side="right")) for place in places}):
                 first = int(self.ends[group - 1]) if group else 0
                 columns = table.read_row_group(group, columns=["line", *self.names]).to_pydict()

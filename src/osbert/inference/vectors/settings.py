@@ -1,4 +1,4 @@
-"""How vectors are made: the settings that a file of vectors keeps, so that a question is embedded as its texts were."""
+"""Settings of vectors. A file of vectors keeps them, so that a query is embedded in the same way as its texts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from osbert.models import pooling
 from osbert.models.adapting.layer_choice import Features, chosen_layers
 
 Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
-"""What makes one vector of a sequence, BERT's own tanh layer on its summary, or no pooling."""
+"""A pooling of models/pooling.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
 LEARNT = ("none", "mix")
-"""Of the names of layers in layer_choice.py those that choose nothing, or weights that only fine-tuning finds."""
+"""Names in layer_choice.py that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
 
@@ -23,43 +23,44 @@ class EmbeddingOptions:
     """Options for vectors. None means the model's own."""
 
     pooling: Pooling | None = None
-    """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
-    [SEP] included. weighted: a mean in which the token at place i weighs i (position-weighted). pooler: BERT's tanh
-    layer on the last cls. tokens: no pooling. Left open: the model's own if it was trained for sentence vectors, else
+    """cls: the hidden state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS]
+    and [SEP] included. weighted: a mean with weight i for the i-th token (position-weighted). pooler: BERT's tanh layer
+    on the last layer's cls. tokens: no pooling. Default: the model's own if it was trained for sentence vectors, else
     mean."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
     second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (with equal weights)."""
     normalize: bool | None = None
-    """Vectors of length 1; left open: where the model was trained for that."""
+    """Scale vectors to length 1. Default: if the model was trained with it."""
     length: int = 0
-    """Most tokens of a text that are read at once; 0 for what the model was trained for."""
+    """Most tokens of a sequence; 0 for the length that the model was trained with."""
     long: Long = "truncate"
-    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
-    rest from its end; window, all of it in overlapping windows, whose vectors are averaged; error, not at all."""
+    """What happens to a text that does not fit. truncate: only its beginning is read; head+tail: a quarter from its
+    beginning and the rest from its end; window: all of it, in overlapping windows whose vectors are averaged; error:
+    it is an error."""
     overlap: int = 64
-    """Overlap of a window with the one before in pieces, at most half of a window."""
+    """Pieces that consecutive windows share, at most half of a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSettings:
-    """What makes a text's vector out of an encoder: nothing is left open."""
+    """Complete settings for the vectors of an encoder: no value is left to the model."""
 
     pooling: Pooling = "mean"
-    """How the states of a text's tokens become one vector; tokens for none of it."""
+    """How the hidden states of a text's tokens become one vector; tokens: no pooling."""
     layers: str = "-1"
-    """Numbers of layers, or one of the names that fine-tuning on features has; see `Layers.read`."""
+    """Numbers or a name of layers; see `Layers.read`."""
     normalize: bool = False
-    """Whether vectors have length 1."""
+    """Whether vectors are scaled to length 1."""
     length: int = 512
-    """Most tokens of a text that are read at once, [CLS] and [SEP] included."""
+    """Most tokens of a sequence, [CLS] and [SEP] included."""
     long: Long = "truncate"
-    """How a text that does not fit is read."""
+    """What happens to a text that does not fit; see EmbeddingOptions."""
     overlap: int = 64
-    """Overlap of a window with the one before in pieces."""
+    """Pieces that consecutive windows share."""
 
     def problems(self) -> Iterator[str]:
-        """Yield what cannot be, in words that say what to do."""
+        """Yield a message for each invalid setting, and what to do."""
         for name, value, choices in (("pooling", self.pooling, get_args(Pooling)), ("long", self.long, get_args(Long))):
             if value not in choices:
                 yield f"--{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}"
@@ -73,14 +74,14 @@ class VectorSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The layers taken: `numbers`, 0 for the embedding output and -1 for the last, and what becomes of several."""
+    """The chosen layers: `numbers` (0: the embedding output, -1: the last), and how several are joined."""
 
     numbers: tuple[int, ...]
     joined: Literal["alone", "stack", "mean", "concat"]
 
     @classmethod
     def read(cls, text: str, top: int) -> Layers:
-        """Return the layers that a text names, in an encoder of `top` blocks.
+        """Parse the layers in `text`, for an encoder of `top` blocks.
 
         Numbers: "-1" is one layer, "-1,-2" stacks two, and "-1," stacks one, as a comma makes Python's tuples. Names:
         last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, and sum-last-four

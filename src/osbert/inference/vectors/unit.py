@@ -1,4 +1,4 @@
-"""Vectors of length 1 on disk, which any block of can be read: what comparisons of all with all stand on."""
+"""Unit vectors in a memory-mapped file, for comparisons of all rows with all rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from osbert.inference.vectors.reading import VectorFile
 
 
 def unit_vectors(opened: VectorFile, folder: Path) -> NDArray[np.float32]:
-    """Return the vectors of a file at length 1 as a map (n, D) of a file in `folder`; those of length 0 stay so.
+    """Return the vectors of a file, scaled to length 1, as a memory map (n, D) in `folder`. Zero vectors stay zero.
 
-    Raises UserError when a text has several vectors, or one is not finite; OSError on a full disk.
+    Raises UserError if a text has several vectors, or one is not finite; OSError on a full disk.
     """
     path, shape = folder / "unit.bin", (0, 0)
     with path.open("wb") as file:  # by appending: where the disk is full, writing to a map ends the process
@@ -29,7 +29,7 @@ def unit_vectors(opened: VectorFile, folder: Path) -> NDArray[np.float32]:
 def finite_lengths(block: NDArray[np.floating], first: int) -> NDArray[np.float32]:
     """Return the lengths (n,) of vectors (n, D).
 
-    Raises UserError that names a vector, counted from `first`, which is not finite.
+    Raises UserError with the number of the first vector that is not finite; `first` is the number of the first row.
     """
     lengths: NDArray[np.float32] = np.sqrt(np.einsum("nd,nd->n", block, block)).astype(np.float32, copy=False)
     if not np.isfinite(lengths).all():

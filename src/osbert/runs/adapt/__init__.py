@@ -1,1 +1,1 @@
-"""Adaptation: an encoder goes on with the texts of a domain, and is watched for what it forgets."""
+"""Adaptation: further pretraining of an encoder on texts of a domain, while measuring what it forgets."""

@@ -1,7 +1,7 @@
-"""Adaptation as a function: a model and texts in, a run folder with the same model that has gone on with them out.
+"""Adaptation as a function: from a model and texts to a run folder with the model, trained further on the texts.
 
-It composes what is there: a corpus of the texts with the model's own tokenizer, or an extended one; a pretraining of
-heads that are new on the encoder as it is; and a pretraining of all weights, which ends when too much is forgotten.
+Its parts: a corpus of the texts with the model's tokenizer, or an extended one; a pretraining of new heads on the
+frozen encoder; and a pretraining of all weights, which ends if too much is forgotten.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 
 PARTS = "adapting"
-"""The subfolder with the run's inputs; it may be removed once the run is finished."""
+"""Subfolder with the run's inputs, which may be removed after the run."""
 NOTE = "adapt.json"
-"""The file in it that says of which texts it was made, and how."""
+"""File in that subfolder with facts that identify the texts and options."""
 HEAD_SHARE = 0.2
-"""Fraction of the run's steps or minutes in which new heads learn while the encoder is frozen."""
+"""Fraction of the steps or minutes for training new heads on the frozen encoder."""
 
 
 @dataclass(frozen=True)
 class AdaptationRequest:
-    """An adaptation as the user wants it; nothing is opened yet. `settings`: laid over the recipe, by name."""
+    """The arguments of an adaptation; nothing is opened yet. `settings`: overlay the recipe, by name."""
 
     model: Path
     texts: Data
@@ -56,11 +56,11 @@ class AdaptationRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     opening: Opening = CAREFUL
     begun: float = field(default_factory=time.monotonic)
-    """When the minutes that it may take begin to count, by the monotonic clock."""
+    """Start of the time budget, by time.monotonic."""
 
     @property
     def parts(self) -> Path:
-        """Return the folder with the run's inputs."""
+        """The folder with the run's inputs."""
         return self.out / PARTS
 
 
@@ -70,9 +70,9 @@ def recipe_for(model: Path, opening: Opening = CAREFUL) -> str:
 
 
 def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
-    """Adapt a model to the end, from where the folder's run stands; return the run.
+    """Adapt a model to the end; return the run.
 
-    The same request goes on with one that was stopped. `watch` gets what pretraining gives, twice where a head is new.
+    The same request resumes a stopped one. `watch` gets the events of pretraining, twice if heads are new.
     Raises UserError, StopRequest and KeyboardInterrupt as `pretrain` does.
     """
     wish = wish or Interruption()
@@ -96,13 +96,13 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
 
 
 def _pass_notice(watch: Watch, event: Any) -> None:
-    """Pass on the notices of a corpus build without its progress, which would mix with that of training."""
+    """Pass on the notices of a corpus build but not its progress, which would mix with that of training."""
     if isinstance(event, Notice):
         watch(event)
 
 
 def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
-    """Build the corpus of the texts, and one of general text where the model keeps none; return the pretraining."""
+    """Build the corpus of the texts, and one of general text if the model has none; return the pretraining."""
     require_folder(request.out)
     RunFolder(request.out).refuse_foreign()
     options, parts = request.options, request.parts
@@ -144,7 +144,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
 
 
 def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> dict[str, Any]:
-    """Return the settings with what follows from the model, and say which objective was chosen and why."""
+    """Return the settings with the objective that fits the model, and report the choice and its reason."""
     settings = dict(request.settings)
     if origin.architecture.has_decoder and "objectives" not in settings:
         raise UserError(
@@ -174,7 +174,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
 
 
 def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: Path, watch: Watch) -> Path | None:
-    """Build and return the corpus of general text, docstrings where none is given; None where there are none."""
+    """Build and return the corpus of general text, by default of docstrings; None if there are none."""
     rows, out = request.parts / "general.jsonl", request.parts / "general"
     if given is not None:
         files = given.written(rows, "")
@@ -190,7 +190,7 @@ def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: P
 
 
 def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> PretrainRequest:
-    """Return the pretraining of new heads: the data, masks and processor of the run, the rates of their own recipe."""
+    """Return the pretraining of new heads: data, masks and device of the run, learning rates of the heads' recipe."""
     whole, objectives = recipe.as_table(plan.settings), plan.settings.objectives
     minutes = HEAD_SHARE * plan.settings.minutes
     length = {"minutes": minutes} if minutes else {"steps": max(1, round(HEAD_SHARE * plan.settings.training.steps))}
@@ -206,14 +206,14 @@ def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> Pr
 
 
 def _keep_held_out(model: Path, heads: Path) -> None:
-    """Let the encoder with new heads be measured on what the model was measured on, not on the texts once more."""
+    """Copy the model's held-out batches to the encoder with new heads, so that forgetting is measured on them."""
     (heads / KEPT_OUT).unlink(missing_ok=True)
     if (model / KEPT_OUT).is_file():
         shutil.copyfile(model / KEPT_OUT, heads / KEPT_OUT)
 
 
 def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]:
-    """Return what must be the same for an adaptation to go on, besides the model and the settings."""
+    """Return the facts, besides model and settings, that must be equal to resume an adaptation."""
     options = request.options
     general = None if options.general is None else str(options.general.resolve())
     chosen = {"text": options.text, "encoding": options.encoding, "extend": options.extend}
@@ -221,7 +221,7 @@ def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]
 
 
 def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
-    """Return whether the folder holds the parts of this adaptation; UserError if of another, or a run without any."""
+    """Return whether the folder has the inputs of this adaptation. Raises UserError if it has others, or only a run."""
     path = request.parts / NOTE
     if not path.exists() and RunFolder(request.out).begun:
         raise UserError(

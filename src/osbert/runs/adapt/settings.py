@@ -8,25 +8,25 @@ from pathlib import Path
 from osbert.reading.table import TableReading
 
 PLAIN, SENTENCES, HEADS = "adapt", "adapt-sentences", "adapt-heads"
-"""The packaged recipes: for an encoder, for a sentence encoder, and for heads that are new."""
+"""Packaged recipes: for an encoder, for a sentence encoder, and for new heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationOptions:
-    """What an encoder is adapted with besides the settings of the recipe."""
+    """The options of an adaptation besides the settings of the recipe."""
 
     text: str = ""
-    """The column with the texts; by default it is detected by its name."""
+    """Column with the texts; by default detected by its name."""
     general: Path | None = None
-    """A file of general text like that which the model was trained on, to measure what it forgets. By default the
-    held-out text of the run that made the model; without one English docstrings of Python's standard library."""
+    """File with general text, similar to the model's pretraining text, to measure what it forgets. Default: the
+    held-out text of the model's own run, else English docstrings of Python's standard library."""
     extend: int = 0
-    """Words of the texts that become pieces of the vocabulary, at most; each starts at the mean of the pieces that
-    spelt it. WordPiece alone."""
+    """Most words of the texts to add to the vocabulary. The embedding of each starts as the mean of its pieces'. Only
+    for WordPiece."""
     encoding: str = ""
-    """The encoding of the texts, where it is not UTF-8."""
+    """Encoding of the texts; UTF-8 by default."""
 
     @property
     def reading(self) -> TableReading:
-        """Return how files of rows are read."""
+        """The options for reading files with rows."""
         return TableReading(encoding=self.encoding, names=(self.text,) if self.text else ())

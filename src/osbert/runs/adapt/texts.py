@@ -1,4 +1,4 @@
-"""The texts that an encoder is adapted to, as files that a corpus is built of; and a sample of general text."""
+"""The texts of an adaptation, as files for building a corpus, and a sample of general text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from osbert.runs.demo.docstrings import sample
 from osbert.runs.tokenizer import files_or_texts
 
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
-"""Endings of files with rows, of which a column holds the texts; other files are text from end to end."""
+"""Suffixes of files with rows and a column of texts; other files are plain text."""
 GENERAL_CHARACTERS = 200_000
-"""Characters of docstrings that are the general text where the user gives none."""
+"""Characters of docstrings in the default general text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DomainTexts:
-    """Files and tables of texts. `identity`: equal for two commands that mean the same texts."""
+    """Files and tables of texts. `identity`: equal for two commands with the same texts."""
 
     files: tuple[Path, ...]
     tables: tuple[Table, ...]
@@ -82,13 +82,13 @@ class DomainTexts:
         return [*self.files, *([path] if self.tables else [])]
 
     def describe(self, column: str) -> Iterator[str]:
-        """Yield in words what is read of each table."""
+        """Yield a description of each table."""
         for table in self.tables:
             yield f"{table.describe()}; {_columns(table, column).describe().removesuffix(', no label')}"
 
 
 def general_rows(path: Path) -> Path | None:
-    """Return a file with docstrings of Python's standard library, written unless it is there; None without any."""
+    """Return a file with docstrings of Python's standard library, written if missing; None if there are none."""
     if not path.exists() and (passages := sample(GENERAL_CHARACTERS)):
         with replacing(path) as made, made.open("w", encoding="utf-8") as stream:
             write_rows(passages, stream)
@@ -96,7 +96,7 @@ def general_rows(path: Path) -> Path | None:
 
 
 def write_rows(texts: Iterable[str], stream: Any, field: str = "text") -> None:
-    """Write texts as JSON lines of ASCII, each one document of a corpus; empty ones are left out."""
+    """Write texts as ASCII JSON lines, one document each; empty ones are left out."""
     for text in texts:
         if text.strip():
             stream.write(json.dumps({field: text}) + "\n")

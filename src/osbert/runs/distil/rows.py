@@ -1,4 +1,4 @@
-"""The rows of a distillation: those of a fine-tuning and unlabelled ones, with what the teacher says of them."""
+"""The rows of a distillation: labelled and unlabelled ones, with the teacher's outputs as targets."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from osbert.tasks import Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
 
 SOFT, STATES = "soft", "states"
-"""The names of the losses of a distillation, beside the task's own."""
+"""Names of the losses of a distillation besides the task's own."""
 OUTPUTS = Path(CHECKPOINTS) / "teacher.f32"
-"""The file in the run's folder with the teacher's outputs for the training rows."""
+"""File in the run's folder with the teacher's outputs for the training rows, float32."""
 TOGETHER = 1024
-"""Rows whose outputs are written at a time; a stopped run goes on behind them."""
+"""Rows whose outputs are written at a time; a stopped run resumes after the last complete group."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Lessons:
-    """What the rows of a task are taught by. `same_head`: begin with the teacher's head.
+    """The teacher's targets for the rows of a task. `same_head`: initialise the student's head with the teacher's.
 
-    The outputs for whole sequences are computed once, by the teacher's own tokenizer (`outputs`); those for tokens, and
-    the states, anew in each step.
+    Outputs for whole sequences are computed once, with the teacher's own tokenizer (`outputs`). Those for tokens, and
+    hidden states, are computed in each step.
     """
 
     teacher: TeacherRun
@@ -44,7 +44,7 @@ class Lessons:
     outputs: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def targets(self, examples: Examples) -> Examples:
-        """Return sequences with a target for each loss."""
+        """Return the sequences with a target for each loss."""
         targets, count = dict(examples.targets), len(examples)
         if self.settings.soft:
             targets[SOFT] = self._soft(examples)
@@ -53,7 +53,7 @@ class Lessons:
         return dataclasses.replace(examples, targets=targets)
 
     def heads(self, task: Task, backbone: Backbone) -> dict[str, Head]:
-        """Return the head of the task and those of the lessons by their names."""
+        """Return the head of the task and those of the distillation losses, by name."""
         head, theirs = task.head(backbone), self.teacher.learner.heads[task.name]
         if self.same_head:
             head.load_state_dict(theirs.state_dict())
@@ -69,7 +69,7 @@ class Lessons:
         return heads
 
     def keep(self, task: Task, records: Sequence[Record], folder: Path) -> str:
-        """Compute the outputs for records, or go on with it, and keep them in `folder`; return in words what was."""
+        """Compute the outputs for records, or the missing ones, and cache them in `folder`; return a description."""
         if task.per_token or not self.settings.soft:
             return ""
         path = folder / OUTPUTS
@@ -88,6 +88,7 @@ class Lessons:
     def _soft(self, examples: Examples) -> Targets:
         count, form = len(examples), self.teacher.task.form
         if form == "sequence":
+            # The windows of a record share its outputs, with weight 1 / (K x windows) each: every record counts 1.
             found = self.outputs[examples.records]  # (B, K)
             _, places, windows = np.unique(examples.records, return_inverse=True, return_counts=True)
             shares = 1 / (found.shape[1] * windows[places])
@@ -98,6 +99,7 @@ class Lessons:
             )
         if form == "span":  # a start and an end a sequence
             return Targets(labels=np.zeros(2 * count, np.float32), counts=np.full(count, 2, np.int64))
+        # One target at the first token of each word. Prefix sums of the mask give the number of them in each sequence.
         index = np.flatnonzero(examples.words).astype(np.int64)
         sums = np.append(0, np.cumsum(examples.words))
         counts = sums[examples.starts + examples.lengths] - sums[examples.starts]
@@ -106,7 +108,7 @@ class Lessons:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaughtRows(TaskRows):
-    """The rows of a task, and unlabelled ones behind them (`training` has both), with what they are taught by."""
+    """The rows of a task followed by unlabelled ones (`training` has both), with the teacher's targets."""
 
     lessons: Lessons
 
@@ -114,7 +116,7 @@ class TaughtRows(TaskRows):
     def taught(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer, lessons: Lessons) -> Self:
         """Encode the training records, unless the task is `lazy`: "train", and "texts" without labels; and "dev".
 
-        Raises UserError that names every record that is too long, where the task forbids to cut any.
+        Raises UserError that lists every record that is too long, if the task does not allow truncation.
         """
         chosen = [*(record for record in records["train"] if not task.lacks(record)), *records["texts"]]
         training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
@@ -122,19 +124,19 @@ class TaughtRows(TaskRows):
 
     @property
     def targeted(self) -> EncodedRecords:
-        """Return the training sequences with the targets of every loss."""
+        """The training sequences with the targets of every loss."""
         return EncodedWithTargets(self.encoded, self.lessons.targets)
 
     @property
     def weights(self) -> dict[str, float]:
-        """Return the weights of the losses by the names of their heads."""
+        """The weights of the losses by the names of their heads."""
         settings = self.lessons.settings
         return {self.task.name: 1 - settings.soft, SOFT: settings.soft, STATES: settings.states}
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return the task's head by its name, and those of the lessons by theirs."""
+        """Return the task's head and those of the distillation losses, by name."""
         return self.lessons.heads(self.task, backbone)
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Keep the teacher's outputs for whole sequences in a file of the folder."""
+        """Cache the teacher's outputs for whole sequences in the folder."""
         return self.lessons.keep(self.task, self.training, folder)

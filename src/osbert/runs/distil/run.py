@@ -1,6 +1,6 @@
-"""Distillation as a function: a fine-tuned run and data in, the run folder of a smaller model of the same task out.
+"""Distillation as a function: from a fine-tuned run and data to a smaller model of the same task.
 
-It is a fine-tuning whose rows come with what the teacher says of them (rows.py), and goes through the same trainer.
+It is a fine-tuning whose rows also have the teacher's outputs as targets (rows.py); the trainer is the same.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.tracker_queue import require_trackers
 
 IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}
-"""Settings of a fine-tuning that a distillation does not have, with their only value."""
+"""Settings of fine-tuning that do not apply to a distillation, with the only allowed value."""
 
 
 @dataclass(frozen=True)
 class DistilRequest:
-    """A distillation as the user wants it; nothing is opened yet.
+    """The arguments of a distillation; nothing is opened yet.
 
-    `data`: labelled rows; `texts`: rows without labels; `student`: another encoder than layers of the teacher's;
-    `settings`: those of DistilSettings, by name.
+    `data`: labelled rows. `texts`: rows without labels. `student`: an encoder to train instead of layers of the
+    teacher. `settings`: fields of DistilSettings, by name.
     """
 
     teacher: Path
@@ -69,10 +69,10 @@ class DistilRun(FinetuneRun):
 
 
 def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> DistilRun:
-    """Teach a smaller encoder what a fine-tuned run does, into the run folder `request.out`; return the run.
+    """Train a smaller encoder on a fine-tuned run's outputs, into the run folder `request.out`; return the run.
 
-    The same request goes on with one that was stopped, and ends in the same weights. Events, signals and exceptions are
-    those of `finetune`.
+    The same request resumes a stopped run and gives the same weights. Events, signals and exceptions are those of
+    `finetune`.
     """
     with claim(request.out) as out:
         RunFolder(out).refuse_foreign()
@@ -107,7 +107,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
 
 
 def _check(request: DistilRequest, settings: DistilSettings) -> None:
-    """Raise UserError at settings that a distillation does not have, or that exclude each other."""
+    """Raise UserError for settings that do not apply to a distillation or exclude each other."""
     problems = Problems(heading="This distillation cannot begin")
     if request.student is not None and settings.distil.layers:
         problems.add(
@@ -127,7 +127,7 @@ def _check(request: DistilRequest, settings: DistilSettings) -> None:
 
 
 def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
-    """Return the teacher's task for other data, its columns by name. Raises UserError where there are none."""
+    """Return the teacher's task for other data, with its columns by name. Raises UserError if they are missing."""
     place = Path(data) if isinstance(data, str | Path) else tables(data)
     moved = task.source.moved(place, settings.file.given(task))
     own = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
@@ -135,10 +135,10 @@ def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
 
 
 def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
-    """Return the labelled records, "train" and "dev", and those without labels, "texts"; describe them to the user.
+    """Return the labelled records ("train", "dev") and those without labels ("texts"), and report descriptions.
 
-    Raises UserError that lists all that is wrong with the labelled ones, labels that the teacher does not know
-    included, or with the others.
+    Raises UserError that lists everything wrong with the labelled records, including labels that the teacher does not
+    know, or with the others.
     """
     _, records = load(task, SPLITS, fit=False)
     if settings.training.deduplicate:
@@ -151,7 +151,7 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
 
 
 def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
-    """Return records of a file, or of rows in memory, whose labels are not looked at."""
+    """Return records of a file, or of rows in memory, without labels."""
     if isinstance(texts, str | Path) and not Path(texts).is_file():
         raise UserError(f"{texts}: no such file. --texts takes one with texts, a row each.", code="missing-file")
     place = Path(texts) if isinstance(texts, str | Path) else tables(texts)
@@ -165,13 +165,13 @@ def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
 
 
 def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """Return what makes the steps of an epoch: rows without a label count as those that have one."""
+    """Return the records that make an epoch's steps: unlabelled ones get a label, so that they are counted."""
     label = next((record.label for record in records["train"] if not task.lacks(record)), None)
     return [*records["train"], *(dataclasses.replace(record, label=label) for record in records["texts"])]
 
 
 def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: Collection[str]) -> FinetunePlan:
-    """Return the settings of the student's training; `names`: those that are given."""
+    """Return the plan of the student's training; `names`: the settings that the user gave."""
     return FinetunePlan(
         tasks=(task,),
         paths=(name_of(task),),
@@ -187,7 +187,7 @@ def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: C
 
 
 def _rows(task: Task, records: Mapping[str, Sequence[Record]], model: StartingModel, lessons: Lessons) -> TaughtRows:
-    """Return the rows as the student reads them, and as far as the teacher does, too, where both read the same."""
+    """Return the encoded rows; no longer than the teacher reads if targets belong to tokens."""
     longest = [task.length, model.backbone.architecture.length]
     if lessons.settings.states or task.per_token:
         longest.append(lessons.teacher.learner.backbone.architecture.length)

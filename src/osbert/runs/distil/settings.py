@@ -1,4 +1,4 @@
-"""The settings of a distillation: those of a fine-tuning, and what the student learns of the teacher."""
+"""The settings of a distillation: those of a fine-tuning, and those of the student and the losses."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneS
 
 @dataclass(frozen=True, kw_only=True)
 class LessonSettings:
-    """What the student is, and what it learns of the teacher.
+    """The student and the losses of a distillation.
 
-    The loss is (1 - soft) x the task's own + soft x that of the teacher's outputs + states x that of its states.
+    loss = (1 - soft) x task loss + soft x loss on the teacher's outputs + states x loss on its hidden states.
     """
 
     layers: int = 0
-    """Layers of the student, evenly chosen from the teacher's, whose embeddings and head are copied; 0 for half of
-    them. Not with --student."""
+    """Layers of the student, evenly spaced layers of the teacher, whose embeddings and head are copied, too; 0 for half
+    of them. Not with --student."""
     soft: float = 0.5
-    """Part of the teacher's outputs in the loss, from 0 to 1; the rest is that of the labels, where a row has one."""
+    """Weight of the loss on the teacher's outputs, from 0 to 1; the loss on the labels has the rest."""
     temperature: float = 2.0
-    """What the outputs of both are divided by before they are compared (Hinton et al. 2015): the higher, the more the
-    student learns of the answers that the teacher thinks unlikely."""
+    """Temperature that divides the logits of both models (Hinton et al. 2015). The higher it is, the more the student
+    learns about labels that the teacher finds unlikely."""
     states: float = 0.0
-    """Weight of 1 - the cosine of the last layer's states and the teacher's (Sanh et al. 2019), such as 1, for which
-    the teacher works in each step; 0 for none. Not for a student with a vocabulary of its own."""
+    """Weight of 1 - cosine of the last hidden states of both models (Sanh et al. 2019), such as 1; 0 for none. The
+    teacher then runs in each step. Not for a student with another vocabulary."""
     dev: str = ""
-    """The file with the development rows, in place of those in the data."""
+    """File with the development rows, instead of those in the data."""
     length: int = 0
-    """Most tokens in a sequence of the student; 0 for the teacher's."""
+    """Most tokens in a sequence of the student; 0 for the teacher's number."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
+        """Raise ValueError for numbers out of range."""
         for name in ("layers", "length"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
@@ -53,15 +53,15 @@ class LessonSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DistilOptimizer(FinetuneOptimizer):
-    """AdamW, at the learning rate of a student: one with layers left out has more to mend than a whole encoder."""
+    """AdamW with a higher learning rate: a student that lacks layers changes more than a whole encoder."""
 
     learning_rate: float = 1e-4
-    """Learning rate at its peak, after the warm-up."""
+    """Peak learning rate, after the warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistilOptions:
-    """The settings of a distillation, by table, as the command line has them."""
+    """The settings of a distillation on the command line, by table."""
 
     distil: LessonSettings
     training: FinetuneSettings
@@ -73,6 +73,6 @@ class DistilOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DistilSettings(DistilOptions):
-    """The settings of a call: also how the folders of the teacher and the student are opened."""
+    """The settings of a call, with those for opening the folders of teacher and student."""
 
     opening: Opening

@@ -14,10 +14,10 @@ from osbert.terminal import counted
 
 
 def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettings) -> tuple[StartingModel, str]:
-    """Return the student that a plan begins with, and in words what it is.
+    """Return the student that a plan starts from, and a description of it.
 
-    It has `settings.layers` layers of the teacher; or, where that is 0, it is the encoder in the plan's `model`. Raises
-    UserError where there are no such layers, and where it has more layers than the teacher.
+    It has `settings.layers` layers of the teacher, or if that is 0 it is the encoder in the plan's `model`. Raises
+    UserError if the teacher lacks such layers, or the student has more layers than the teacher.
     """
     model = read_model(plan.model, plan.training, opening=plan.opening)
     layers = model.backbone.architecture.layers
@@ -40,7 +40,7 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
 
 
 def check_student(student: StartingModel, teacher: TeacherRun, settings: LessonSettings) -> None:
-    """Raise UserError where a student reads other pieces than the teacher, and is to learn what belongs to pieces."""
+    """Raise UserError if student and teacher have different tokenizers and the loss compares their tokens."""
     if student.tokenizer.fingerprint == teacher.tokenizer.fingerprint:
         return
     problems = Problems(heading=f"{student.source} has another vocabulary than the teacher {teacher.path}")

@@ -1,4 +1,4 @@
-"""The teacher of a distillation: a fine-tuned run, opened, with its task as it was before it was tuned."""
+"""The teacher of a distillation: a fine-tuned run, and its task without values tuned on development rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
 
 TAUGHT = {("sequence", "classes"), ("sequence", "labels"), ("sequence", "numbers")}
-"""What the outputs of a teacher may be, with those of `tokens` and `span`."""
+"""Supported forms and values of a teacher's outputs, besides the forms `tokens` and `span`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherRun:
-    """A fine-tuned run that teaches. `task`: as it was before the development rows tuned it; `weights`: their hash."""
+    """A fine-tuned run as a teacher. `task`: not tuned on development rows; `weights`: a hash of the weights."""
 
     path: Path
     task: Task
@@ -67,21 +67,21 @@ class TeacherRun:
 
     @property
     def layers(self) -> int:
-        """Return the number of its layers."""
+        """The number of its layers."""
         return self.learner.backbone.architecture.layers
 
     @property
     def packer(self) -> Packer:
-        """Return what it reads texts with."""
+        """The packer that encodes its texts."""
         longest = self.learner.backbone.architecture.length
         return Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest))
 
     def score(self, task: Task, records: Sequence[Record]) -> dict[str, float]:
-        """Return its scores on labelled records of `task`, its own on other data."""
+        """Return its scores on labelled records of `task`, which is its own task on other data."""
         return score(self.learner, task, records, self.packer).metrics
 
     def outputs(self, task: Task, records: Sequence[Record]) -> NDArray[np.float32]:
-        """Return its outputs (n, K) for records: of several sequences, such as windows, their mean."""
+        """Return its outputs (n, K) for n records; several sequences of a record, such as windows, are averaged."""
         packer = self.packer
         groups = [task.encode(dataclasses.replace(record, label=None), packer) for record in records]
         rows = outputs(self.learner, task.name, [example for group in groups for example in group])
@@ -91,9 +91,9 @@ class TeacherRun:
 
 
 def _untuned(folder: Folder) -> Task:
-    """Return the task of a folder without what it learnt from the development rows, which run.json does not have.
+    """Return the task of a folder without values tuned on the development rows, which run.json does not have.
 
-    Raises UserError where it has none, or one that cannot be taught.
+    Raises UserError if there is no task, or a distillation does not support it.
     """
     task = folder.task
     if task is None or folder.is_exported:

@@ -1,4 +1,4 @@
-"""One embedding of a file, from where it stands to its end: windows of texts into growing columns, then the file."""
+"""Embeds a file, started or resumed: windows of texts go into growing columns, which then become the output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from osbert.training.checkpoint import disk_needed
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingProgress:
-    """An event: so many of the texts have their vectors."""
+    """Event: `done` of `count` texts are embedded."""
 
     done: int
     count: int
@@ -55,10 +55,10 @@ class EmbeddingProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class FileVectors:
-    """A finished file of vectors: its name, None of a stream, the shape of all vectors, their settings, and counts.
+    """A finished file of vectors: its path (None for a stream), the shape of all vectors, their settings, and counts.
 
-    `tally`: rows; pieces; empty, texts without a character; cut, texts that were not read whole; unread, their pieces
-    that were not; windowed, texts that were read in several windows.
+    `tally`: rows; pieces; empty (texts without characters); cut (truncated texts); unread (their missing pieces);
+    windowed (texts that were read in several windows).
     """
 
     path: Path | None
@@ -67,7 +67,7 @@ class FileVectors:
     tally: Mapping[str, int]
 
     def described(self) -> Iterator[str]:
-        """Yield what is in the file, and which texts were not read whole."""
+        """Yield sentences on the file's content, and on texts that were empty, truncated or windowed."""
         tally, settings = self.tally, self.settings
         target = f" -> {self.path}" if self.path else ""
         yield f"{counted(tally['rows'], 'text')}: vectors {self.shape}{target}"
@@ -93,13 +93,12 @@ def embed_file(
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> FileVectors:
-    """Embed a file from where an earlier run with the same arguments stopped, and write `out` when all is done.
+    """Embed a file, resuming a stopped run with the same arguments, and write `out` at the end.
 
-    The suffix of `out` decides the form and the name of the file beside it, also if `out` is a link to another name.
-    A run that is stopped keeps what it has in OUT.unfinished. A stream gets JSON lines as they are made, and other
-    forms when all is done.
+    The suffix of `out` determines the form and the name of the file beside it, even if `out` is a link. A stopped run
+    keeps its vectors in OUT.unfinished. A stream gets JSON lines window by window, and other forms at the end.
 
-    Raises UserError when the arguments cannot be, and when the earlier run was another one.
+    Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
     form = form_of(out, vectors or VectorOptions())
     vectors = fitting(vectors or VectorOptions(), form, out)
@@ -124,9 +123,9 @@ def embed_file(
 
 @dataclass(frozen=True, kw_only=True)
 class _Embedding:
-    """One embedding of a file, from where it stands to its end, in a folder beside the file of vectors.
+    """One embedding of a file, in a folder beside the output.
 
-    `folder`: of unfinished work. `work`: what is known of it, None where the output is `stream`.
+    `folder`: for the growing columns. `work`: the unfinished output; None if the output is `stream`.
     """
 
     model: Path
@@ -139,7 +138,7 @@ class _Embedding:
     stream: BinaryIO | None = None
 
     def complete(self, rows: TextRows) -> FileVectors:
-        """Embed what is not embedded yet, and write the file of vectors."""
+        """Embed the remaining texts, and write the file of vectors."""
         before = self.work.begun if self.work else {}
         self._say(rows.describe(), *(() if before else rows.check()))
         source = open_folder(self.model, self.opening)
@@ -172,7 +171,7 @@ class _Embedding:
         return FileVectors(path=path, shape=shape, settings=embedder.settings, tally=growing.tally)
 
     def _finish(self, growing: GrowingColumns, embedder: Embedder, settings: Mapping[str, Any]) -> tuple[int, ...]:
-        """Write what was not written as it was made; return the shape of all vectors."""
+        """Write the output from the columns, unless it was streamed; return the shape of all vectors."""
         if isinstance(growing, GrowingFiles):
             _write(growing, embedder, self.out, settings)
             if self.stream:
@@ -189,7 +188,7 @@ class _Embedding:
             self.watch(Notice(line))
 
     def _follow(self, growing: GrowingColumns, rows: TextRows, windows: RowBatches, count: int) -> None:
-        """Embed what is not embedded yet, a window at a time."""
+        """Embed the remaining texts, window by window."""
         names = rows.columns.texts
         done = growing.tally.get("rows", 0)
         self.watch(EmbeddingProgress(done=done, count=count))
@@ -208,7 +207,7 @@ def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
 
 
 def _facts(embedder: Embedder, rows: TextRows, weights: str) -> dict[str, Any]:
-    """Return what a run that goes on must have in common with the one before. Folders are left out: data may move."""
+    """Return the facts that must be equal to resume a run. They contain no folders: data may move."""
     return {
         "input": rows.before.sha256,
         "columns": list(rows.columns.texts),
@@ -221,7 +220,7 @@ def _facts(embedder: Embedder, rows: TextRows, weights: str) -> dict[str, Any]:
 
 
 def _write(growing: GrowingFiles, embedder: Embedder, out: VectorOutput, settings: Mapping[str, Any]) -> None:
-    """Write the file from the columns."""
+    """Write the output file from the columns."""
     growing.check()
     if out.form == ".jsonl":
         replace_file(out.path, lambda aside: linked(growing.path(LINES), aside))

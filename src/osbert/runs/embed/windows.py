@@ -1,4 +1,4 @@
-"""Texts become vectors a window at a time: always the same texts together, so that a stopped run goes on."""
+"""Embeds texts in windows. Windows always have the same texts, so that a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from osbert.reading.table import Row
 from osbert.runs.embed.output import LINES
 
 TEXTS = ("text", "pair")
-"""The names under which texts are kept, whatever their columns are called."""
+"""Stored names of the columns of texts, whatever their names in the input."""
 ROWS, CHARACTERS = 2**13, 2**19
-"""Most texts of a window, and about the most characters: enough to find many of nearly one length."""
+"""Most texts in a window, and about the most characters: large enough for batches of texts of similar length."""
 
 
 class GrowingColumns(Protocol):
-    """What rows are added to, in a folder or on a stream: sizes in bytes by name, and counts of everything so far."""
+    """The output that rows are appended to, a folder or a stream: sizes in bytes by name, and counts so far."""
 
     sizes: dict[str, int]
     tally: dict[str, Any]
 
     def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
-        """Add a part to each column. Raises OSError."""
+        """Append a part to each column. Raises OSError."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowBatches:
-    """Turns rows into what the columns grow by: vectors, or JSON lines (`is_json`), of a vector or of every token.
+    """Converts rows into parts of columns: vectors, or JSON lines (`is_json`) with a vector or those of all tokens.
 
-    `tables`: whether the texts come from a table, whose rows count, and not from lines. `kept`: the other columns of
-    the table that are kept, by the names that they get.
+    `tables`: whether texts come from a table (rows are counted) or from lines of text. `kept`: further columns of the
+    table to store, by their stored names.
     """
 
     embedder: Embedder
@@ -48,12 +48,12 @@ class RowBatches:
 
     @property
     def characters(self) -> int:
-        """Return about the most characters of a window, fewer where each token has a vector of each layer."""
+        """About the most characters in a window; fewer if each token has a vector for each layer."""
         single = self.embedder.settings.pooling != "tokens"
         return CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
 
     def of(self, rows: Iterator[Row], names: Sequence[str]) -> Iterator[list[Row]]:
-        """Yield rows some at a time, always the same ones together: as many as fit into memory whatever they hold."""
+        """Yield windows of rows, with limits on rows and characters. The windows depend only on the rows."""
         window: list[Row] = []
         size = 0
         for row in rows:
@@ -66,7 +66,7 @@ class RowBatches:
             yield window
 
     def grow(self, growing: GrowingColumns, rows: Sequence[Row], names: Sequence[str]) -> None:
-        """Embed the rows' texts in the columns `names`, and add what comes of them to `growing`."""
+        """Embed the rows' texts in the columns `names`, and append the results to `growing`."""
         texts = {kept: [row.values[name] for row in rows] for kept, name in zip(TEXTS, names)}
         groups = [self.embedder.sequences(own, place) for place, own in enumerate(zip(*texts.values(), strict=True))]
         values = self.embedder.vectors(groups)
@@ -84,9 +84,11 @@ class RowBatches:
         growing.append(parts, _tally(growing.tally, texts, groups))
 
     def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: GrowingColumns) -> dict[str, bytes]:
-        """Return the vectors, and of a vector for each token where each text starts and what its pieces are."""
+        """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
         if self.embedder.settings.pooling != "tokens":
             return {"vectors": values.tobytes()}
+        # Offsets (n + 1,) of the texts' tokens in the whole file. Later windows leave out the first one: it is the last
+        # one of the window before.
         starts = np.cumsum([growing.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
         ids = np.concatenate([example.ids for (example,) in groups]).astype(np.int64)
         return {
@@ -96,7 +98,7 @@ class RowBatches:
         }
 
     def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
-        """Return JSON lines; the place of a text is its line's in a file of lines, else its row's, from 0."""
+        """Return JSON lines. The index of a text, from 0, is that of its line, or for tables of its row."""
         layers, tokenizer = self.embedder.layers.numbers, self.embedder.packer.tokenizer
         lines = []
         for place, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
@@ -108,14 +110,15 @@ class RowBatches:
     def _vector_lines(
         self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]
     ) -> bytes:
-        """Return JSON lines: the line of a text, the text or both of a pair, and its vector, or one of each layer.
+        """Return JSON lines: line number, text or both texts of a pair, and the vector, or one for each layer.
 
-        Numbers have as many digits as tell them from every other float32.
+        Numbers have the fewest digits that identify the float32.
         """
         lines = []
         for row, vector, *own in zip(rows, values, *texts.values(), strict=True):
             others = {kept: (row.source or row.values).get(name) for kept, name in self.kept.items()}
             told = json.dumps({"line": row.line, **dict(zip(texts, own)), **others}, ensure_ascii=False, default=str)
+            # str of a float32 gives its shortest digits; json.dumps would write those of a float64.
             numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
             shown = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
             lines.append(f'{told[:-1]}, "vector": {shown}}}\n')
@@ -123,7 +126,7 @@ class RowBatches:
 
 
 def kept_as(kept: Iterable[str]) -> dict[str, str]:
-    """Return what columns that are kept are called while they grow, in files of their own, with their names.
+    """Return names of files for the kept columns while they grow, mapped to the columns' names.
 
     >>> kept_as(["id", "a/b"])
     {'kept-0': 'id', 'kept-1': 'a/b'}
@@ -132,7 +135,7 @@ def kept_as(kept: Iterable[str]) -> dict[str, str]:
 
 
 def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingColumns) -> dict[str, bytes]:
-    """Return columns of texts as their bytes, and where each text ends in all of them."""
+    """Return each column of texts as UTF-8 bytes, and the end offsets of its texts in the whole file."""
     parts: dict[str, bytes] = {}
     for name, column in texts.items():
         spelt = [text.encode("utf-8", "replace") for text in column]

@@ -1,4 +1,4 @@
-"""Advice for a collapsed run, whose model gives every row the same answer, from its steps and learning rate."""
+"""Advice for a collapsed run, whose model predicts the same for every row, from its steps and learning rate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from osbert.runs.finetune.defaults import STEPS
 from osbert.terminal import counted
 
 HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
-"""By the kind of tuning: the learning rate from which a lower one is the first thing to try."""
+"""Learning rate, by kind of tuning, from which on the first advice is a lower one."""
 
 
 def advice(settings: Mapping[str, Any], *, steps: int) -> str:
-    """Return what to try after a collapsed run of `steps` steps; `settings` are those of its recipe.
+    """Return advice after a collapsed run of `steps` steps; `settings` are those of its recipe.
 
     >>> paper = {"training": {"epochs": 3, "batch": 32, "tuning": "full"}, "optimizer": {"learning_rate": 3e-5}}
     >>> advice(paper, steps=18)

@@ -1,4 +1,4 @@
-"""The data map of a fine-tuning: what the model says of each training row at each score, kept in the run's folder."""
+"""The data map of a fine-tuning: the probability of each training row's label at each score on the development rows."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from osbert.tasks import Record
 from osbert.tasks.calibration import columns
 
 MAP = "data_map.csv"
-"""All training rows, those first whose label is the least probable."""
+"""File with all training rows, sorted by the probability of their labels, the lowest first."""
 KEPT = "map-epoch-*.npy"
-"""What is kept of each score until the run is finished."""
+"""Files with the probabilities at each score, kept until the run is finished."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataMapRecorder:
-    """What becomes a data map, a file for each score in the folder of the run; a run that goes on writes it anew."""
+    """Records the data map: one file for each score in the run's folder. A resumed run overwrites it."""
 
     rows: TaskRows
     folder: Path
 
     @classmethod
     def of(cls, rows: FinetuneRows, learner: Learner, folder: Path) -> DataMapRecorder:
-        """Return the recorder of a run. Raises UserError where rows have no label that has a probability."""
+        """Return the recorder of a run. Raises UserError if rows have no single label with a probability."""
         own = rows.tasks[0]
         if (
             not rows.single
@@ -49,11 +49,11 @@ class DataMapRecorder:
 
     @property
     def records(self) -> Sequence[Record]:
-        """Return the training rows."""
+        """The training rows."""
         return self.rows.training
 
     def note(self, epoch: Epoch, learner: Learner) -> None:
-        """Keep the probability of each row's label at this score, and whether it is the likeliest."""
+        """Save the probability of each row's label, and whether it is the highest one of the row."""
         found = columns(predict(learner, self.rows.task, self.records, self.rows.packer), self.records)
         assert found is not None  # `of` has looked
         shares, labels = found
@@ -62,7 +62,7 @@ class DataMapRecorder:
             np.save(stream, np.stack([probabilities, np.nanmax(shares, axis=1) == probabilities]))
 
     def read(self, epochs: Sequence[Epoch]) -> DataMap | None:
-        """Return the map of all scores after the first step, None where there are too few."""
+        """Return the map of all scores after step 0; None if there are fewer than LEAST."""
         found = [np.load(self._path(epoch)) for epoch in epochs if epoch.step]
         if len(found) < LEAST:
             return None
@@ -70,7 +70,7 @@ class DataMapRecorder:
         return DataMap(probabilities=both[:, 0], right=both[:, 1] > 0)
 
     def write(self, found: DataMap) -> str:
-        """Write all rows in their order into MAP, and return in words what is to be looked at."""
+        """Write all rows in the map's order to MAP, and return a sentence on the suspicious ones."""
         path = self.folder / MAP
         head = ["file", "line", "label", "confidence", "variability", "correctness"]
         scores = [f"score {number}" for number in range(1, 1 + len(found.probabilities))]

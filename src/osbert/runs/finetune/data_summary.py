@@ -1,4 +1,4 @@
-"""What a fine-tuning's report says of its rows: how many, how long, which labels, and rows of both splits alike."""
+"""The data section of a fine-tuning's report: number of rows, lengths, labels, and rows in both splits."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from osbert.runs.finetune.warnings import repeated
 from osbert.tasks import Record
 
 MEASURED = 20_000
-"""Most rows of a split whose texts are counted in tokens; of more, so many at equal distances."""
+"""Most rows of a split whose tokens are counted; of more rows, this many at equal distances."""
 MOST_LABELS = 30
-"""Most labels that are shown: the most frequent ones."""
+"""Number of labels shown, the most frequent ones."""
 BINS = 8
-"""About how many groups of lengths are shown."""
+"""Approximate number of bins in the histogram of lengths."""
 SHOWN, LONGEST = 5, 80
-"""Most rows that are listed of those in both splits, and most characters of each text."""
+"""Most listed rows that are in both splits, and most characters of each text."""
 SPLITS = ("training", "development")
 
 
 def data_parts(rows: TaskRows) -> Iterator[str]:
-    """Yield tables and pictures of the rows that a task is learnt from and scored on."""
+    """Yield tables and plots of a task's training and development rows."""
     splits = dict(zip(SPLITS, (rows.training, rows.development)))
     lengths = {name: _lengths(records, rows) for name, records in splits.items()}
     yield table(_figures(splits, lengths), head=("", *SPLITS))
@@ -53,7 +53,7 @@ def _figures(splits: Mapping[str, Sequence[Record]], lengths: Mapping[str, Seque
 
 
 def _labels(counts: Mapping[str, Counter[str]]) -> str:
-    """Return a picture of how large a part of a split's labels each label is."""
+    """Return a bar chart of the fraction of each label in a split."""
     total = sum(counts.values(), Counter[str]())
     shown = [label for label, _ in total.most_common(MOST_LABELS)]
     bars = [BarRow(name=label, values=[own[label] / max(own.total(), 1) for own in counts.values()]) for label in shown]
@@ -62,7 +62,7 @@ def _labels(counts: Mapping[str, Counter[str]]) -> str:
 
 
 def _histogram(lengths: Mapping[str, Sequence[int]]) -> str:
-    """Return a picture of how many of a split's rows are so long."""
+    """Return a histogram of the lengths of a split's rows."""
     longest = max((max(found) for found in lengths.values() if found), default=1)
     step = max(1, round(longest / BINS))
     groups = [Counter(length // step for length in found) for found in lengths.values()]
@@ -77,7 +77,7 @@ def _histogram(lengths: Mapping[str, Sequence[int]]) -> str:
 
 
 def _overlap(training: Sequence[Record], development: Sequence[Record]) -> Iterator[str]:
-    """Yield how many development rows have the texts of a training row, and the first of them."""
+    """Yield the number of development rows that have the texts of a training row, and the first of them."""
     found = repeated(training, development)
     if not found:
         yield paragraph("No development row has the texts of a training row.")

@@ -1,4 +1,4 @@
-"""Defaults of batch, epochs, learning rate and few-shot learning: a resumed run's own, or those that suit the rows."""
+"""Defaults for batch, epochs, learning rate and few-shot learning, by the rows; a resumed run keeps its own."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from osbert.training.run_folder import RunFolder
 
 RATE_NAME = "optimizer.learning_rate"
 STEPS = 200
-"""Fewest optimiser steps that the defaults aim at: after fewer a classifier may still guess."""
+"""Fewest optimiser steps that the defaults aim at. With fewer, a classifier may not have learnt anything."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
-"""The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
+"""Smallest batch, most epochs, and the learning rate for few rows."""
 YOUNG = 100_000_000
-"""Pretraining tokens below which an encoder is young. Minutes on a CPU reach a few million; from 8 million to this
+"""Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
 FEW_ROWS = 100
-"""The number of single texts below which few-shot learning is chosen where it can be."""
+"""Number of single texts below which few-shot learning is chosen, if the model allows it."""
 FEW_PAIRS = 2000
-"""The number of pairs below which a linear layer compares a sentence encoder's vectors. At 1,000 it was ahead of
-fine-tuning on all sets (docs/results.md); more were not measured."""
+"""Number of pairs below which a linear layer compares the vectors of a sentence encoder. With 1,000 pairs it beat
+fine-tuning on all sets (docs/results.md); larger numbers were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
-"""What contrastive tuning has where it is not given; of long texts a step has BATCH (`_contrastive`)."""
+"""Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
 MEASURED = 1000
-"""The number of rows whose lengths stand for all."""
+"""Number of rows whose lengths are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDemand:
-    """What an encoder needs to learn a task: a least number of steps, epochs enough for few rows, a learning rate.
+    """The training that an encoder needs for a task: fewest steps, most epochs, and learning rates.
 
-    `rate`: that of few rows. `usual_rate`: where the rows are enough, None for the paper's. `reason`: why these.
+    `rate`: for few rows. `usual_rate`: for enough rows; None for the paper's. `reason`: why they differ from the usual
+    values, "" if they do not.
     """
 
     steps: int = STEPS
@@ -52,7 +53,7 @@ class TrainingDemand:
 
     @classmethod
     def of(cls, folder: Path) -> TrainingDemand:
-        """Return what the encoder in a folder needs, by how much it was pretrained, as far as its folder says."""
+        """Return the demand of the encoder in a folder, by its pretraining tokens; the usual one if unknown."""
         tokens = pretrained_tokens(folder)
         if tokens is None or tokens >= YOUNG:
             return cls()
@@ -67,10 +68,10 @@ PUBLISHED = TrainingDemand()
 def small_data(
     steps: Callable[[int], int], *, batch: int, epochs: int, need: TrainingDemand = PUBLISHED
 ) -> tuple[int, int]:
-    """Return the batch and epochs that give the steps that are needed, or as many as BATCH and the epochs allow.
+    """Return the batch and epochs for at least `need.steps` steps, or for as many as BATCH and the most epochs allow.
 
-    `steps(batch)`: steps per epoch. The batch is halved first, since that gives more steps without another pass over
-    the rows.
+    `steps(batch)`: steps per epoch. The batch is halved first, since that gives more steps without more passes over the
+    rows.
 
     >>> small_data(lambda batch: -(-1000 // batch), batch=32, epochs=3)
     (8, 3)
@@ -83,7 +84,7 @@ def small_data(
 
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
-    """Return a function from the batch to the steps per epoch over the training records that are learnt from."""
+    """Return a function from the batch to the steps per epoch; records that the task cannot learn from do not count."""
     teaching = [record for record in records if not task.lacks(record)]
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
@@ -91,11 +92,11 @@ def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], in
 def fill_defaults(
     plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path, watch: Watch = ignore
 ) -> FinetunePlan:
-    """Return the plan with the settings that the user left open filled in, and report them with the reason.
+    """Return the plan with defaults for the settings that the user left open; report them with the reason.
 
-    Few rows change them only if both batch and epochs are open: a user who gives one of them counts on the paper's
-    value of the other. A run that is resumed in the folder `out` keeps its own settings. `records`: the training rows
-    of each task; an epoch has the steps of all.
+    Defaults depend on the number of rows only if both batch and epochs are open: a user who gives one of them expects
+    the paper's value of the other. A run that is resumed in the folder `out` keeps its settings. `records`: the
+    training rows of each task; an epoch has the steps of all tasks.
     """
     chosen, reason = _choice(plan, records, out)
     plan = plan.changed(chosen)
@@ -109,7 +110,7 @@ def fill_defaults(
 
 
 def _shown(plan: FinetunePlan) -> tuple[str, ...]:
-    """Return the names of the settings that say how the plan learns."""
+    """Return the names of the settings to report."""
     few_shot = plan.training.few_shot
     if few_shot == "none":
         return (*LENGTH, "optimizer.learning_rate")
@@ -117,7 +118,7 @@ def _shown(plan: FinetunePlan) -> tuple[str, ...]:
 
 
 def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str]:
-    """Return the settings that are chosen, by their dotted names, and the reason; none where those of the plan stay."""
+    """Return the chosen settings by their dotted names ({} to keep those of the plan), and the reason."""
     if stored := _stored(out, plan.open):
         return stored, f"kept from the run in {out}"
     if plan.training.few_shot != "none":
@@ -136,11 +137,11 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
 
 
 def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str] | None:
-    """Return the settings of few-shot learning, for under FEW_ROWS single texts with a class each or FEW_PAIRS pairs.
+    """Return settings for few-shot learning: below FEW_ROWS single texts with one class each, or FEW_PAIRS pairs.
 
-    Pairs for a model of sentences only: vectors of another encoder say little of how alike two texts are. None where
-    one of `LEFT_OPEN` is given, where the encoder is to change in other ways, or where it has no sentence vectors for
-    pooled states; and for pairs where settings of the epochs are given, of which a linear layer has none.
+    Pairs need a sentence encoder, since vectors of other encoders say little about similarity. None if one of
+    `LEFT_OPEN` is given, if the encoder is tuned in another way, or if it has no pooled sentence vectors; for pairs
+    also if settings about epochs are given, which a linear layer does not have.
     """
     if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
         return None
@@ -170,10 +171,10 @@ def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[
 
 
 def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dict[str, Any]:
-    """Return what contrastive tuning has where it is not given.
+    """Return the defaults of contrastive tuning.
 
-    Its step is one pass, since it compares all texts of the step, and memory grows with the tokens of a pass: where
-    these would be more than `micro_tokens` in the mean, a step has fewer texts.
+    A step is one pass, since the loss compares all its texts. If the mean number of tokens in a step would exceed
+    `micro_tokens`, the batch is smaller, to limit memory.
     """
     rows = [row for own in records for row in own][:MEASURED]
     tokenizer, most = open_folder(plan.model, plan.opening.again).tokenizer, min(task.length for task in plan.tasks)
@@ -183,7 +184,7 @@ def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dic
 
 
 def _of_sentences(folder: Folder) -> bool:
-    """Return whether an encoder was trained for vectors of sentences, and these are made as its files say."""
+    """Return whether an encoder was trained for sentence vectors, and osbert computes them exactly as its files say."""
     try:
         found = folder.sentences
     except UserError:  # a pooling that there is not here
@@ -194,9 +195,9 @@ def _of_sentences(folder: Folder) -> bool:
 def _small_data(
     plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
 ) -> tuple[dict[str, Any], str]:
-    """Return the settings for as many steps of fine-tuning as are needed, none where the paper's do, and the reason.
+    """Return batch, epochs and learning rate for enough steps ({} if the paper's values give them), and the reason.
 
-    A learning rate that is given stays.
+    A learning rate that the user gave is kept.
     """
     counts = [steps_per_epoch(task, own) for task, own in zip(plan.tasks, records)]
 
@@ -222,7 +223,7 @@ def _small_data(
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
-    """Return the named settings of the fine-tuning in a folder, without the learning rate if the run failed with it."""
+    """Return the settings `names` of the run in a folder; without the learning rate if the run failed with it."""
     facts = RunFolder(out).facts if names else {}
     if facts.get("command") != "finetune":
         return {}

@@ -1,4 +1,4 @@
-"""What a fine-tuning reports besides the events of every run that trains: how each epoch ended."""
+"""Event of a fine-tuning besides those of every training: the end of an epoch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """How an epoch, or a part of one, ended: its mean training loss, the scores on the development rows, and whether
-    they are the best so far.
+    """The end of an epoch, or of a part of one: mean training loss, scores on the development rows, and whether they
+    are the best so far.
 
-    `epoch`: how many have passed, 1.25 where scores come more often. `collapsed`: the one answer that all these rows
-    got although their labels differ; "" where all is well.
+    `epoch`: epochs so far, such as 1.25 if scores are more frequent. `collapsed`: the one prediction for all
+    development rows although their labels differ; "" if predictions differ.
     """
 
     epoch: float
@@ -25,19 +25,19 @@ class Epoch:
 
     @property
     def place(self) -> str:
-        """Return in figures how many epochs have passed."""
+        """The number of epochs so far, as text."""
         return f"{round(self.epoch, 2):g}"
 
     def __str__(self) -> str:
-        """Return one line on it; it is printed while later epochs may still be better."""
+        """Return one line for the console, printed while later epochs may still be better."""
         return row(self) + ("  best so far" if self.best else "")
 
 
 def row(epoch: Epoch) -> str:
-    """Return one line on an epoch; scores of single classes ("f1/label") are left for the end."""
+    """Return one line on an epoch, without the scores of single classes ("f1/label")."""
     return f"epoch {epoch.place}  training loss {epoch.loss:.4f}  dev {scores_line(epoch.metrics)}"
 
 
 def scores_line(metrics: Mapping[str, float]) -> str:
-    """Return scores in a line, without those of single classes."""
+    """Return scores as one line, without those of single classes."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items() if "/" not in name)

@@ -1,4 +1,4 @@
-"""Few-shot learning: a linear layer fitted to sentence vectors, which are first tuned so that the labels part."""
+"""Few-shot learning: a linear layer on sentence vectors, which contrastive tuning first separates by label."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from osbert.models.pooling import Pooling
 from osbert.runs.finetune.model import StartingModel
 
 PENALTY = 0.1
-"""Weight of half the squared norm of the layer, against the sum of the losses, of single texts."""
+"""L2 penalty for single texts: factor of half the squared norm of the layer, added to the sum of the losses."""
 PAIR_PENALTY = 8.0
-"""The same for pairs read apart, which have five blocks: the cosine is to outweigh what is particular to few rows."""
+"""L2 penalty for pairs, which have five blocks of features. It is high so that the cosine block dominates."""
 ITERATIONS = 200
 """Most steps of L-BFGS."""
 
 
 def with_sentences(sizes: Sizes, pooling: Pooling = "mean") -> Sizes | None:
-    """Return the settings of the encoder with sentence vectors for pooled states; None if its family has none such.
+    """Return the encoder's settings with sentence vectors as pooled states: the first token (cls) or the mean.
 
-    They are those of the first token (cls), or else the mean.
+    None if the family has no such settings.
     """
     try:
         return sizes.changed(summary="token" if pooling == "cls" else "mean", pooling="none")
@@ -37,11 +37,11 @@ def with_sentences(sizes: Sizes, pooling: Pooling = "mean") -> Sizes | None:
 
 
 def sentence_model(model: StartingModel) -> StartingModel:
-    """Return the model with sentence vectors for pooled states: without a pooler, in the pooling it was trained for.
+    """Return the model without its pooler, with sentence vectors as pooled states.
 
-    That is the mean of the tokens' states, unless the files of a sentence model say that it is the first one's. The
-    settings of the encoder say so, so that whatever opens the run reads the same vectors. Raises UserError for a
-    backbone of another family.
+    Pooling is that of the files of a sentence model (cls or mean), by default the mean. It becomes a setting of the
+    encoder, so that the run has the same vectors whenever it is opened. Raises UserError for families without such
+    settings.
     """
     sizes, trained = model.backbone.architecture, model.source.sentences
     changed = with_sentences(sizes, trained.pooling if trained else "mean")
@@ -57,18 +57,17 @@ def sentence_model(model: StartingModel) -> StartingModel:
 
 
 def contrastive_learner(backbone: Backbone, target: str) -> Learner:
-    """Return the encoder with the loss that moves texts of one label together."""
+    """Return the encoder with the contrastive loss, which draws texts of one label together."""
     return Learner(backbone, {target: SameClassHead(backbone, target=target)})
 
 
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
-    """Fit the linear layer of a head to what it reads of labelled batches; return its mean loss on them.
+    """Fit the linear layer of a head to labelled batches by L-BFGS, with a frozen encoder; return its mean loss.
 
-    It is fitted by L-BFGS and the head's own loss: for classes this is a logistic regression, for numbers a ridge one.
-
-    What is minimised is the summed loss plus a penalty times half the squared norm of the layer, for blocks that have
-    mean 0 and length 1 in the mean (of single texts the pooled state is the only block): convex for the losses of
-    heads, so that the start does not matter.
+    With the head's own loss this is a logistic regression for classes, and a ridge regression for numbers. The
+    objective is the sum of the losses plus penalty / 2 times the squared norm of the weights. Each block of features is
+    centred and scaled to mean length 1 before (single texts have one block, the pooled state). The objective is convex,
+    so the initial weights do not matter.
     """
     head = learner.heads[name]
     assert isinstance(head, SequenceHead)
@@ -83,7 +82,8 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     center = torch.cat([block.mean(dim=0) for block in every])
     scale = torch.cat([_length(block).expand(block.shape[1]) for block in every])
     given = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
-    given = [own.clone() for own in given]  # what was made in inference mode passes no gradients
+    # Tensors made in inference mode cannot take part in a backward pass; their copies can.
+    given = [own.clone() for own in given]
     penalty = PENALTY if len(every) == 1 else PAIR_PENALTY
     linear = head.linear
     torch.nn.init.zeros_(linear.weight)
@@ -103,12 +103,14 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     linear.zero_grad()
     mean = total().item() / sum(target.count for target in targets)
     head.train(training)
-    with torch.no_grad():  # in the unit of the states as they come
+    # Fold the standardisation into the layer: w.((x - c) / s) + b = (w / s).x + (b - (w / s).c). So the head works on
+    # the states as they are.
+    with torch.no_grad():
         linear.weight.div_(scale)
         linear.bias.sub_(linear.weight @ center)
     return mean
 
 
 def _length(block: Tensor) -> Tensor:
-    """Return the mean length () of the rows of a block (M, F), taken from their mean."""
+    """Return the mean distance () of the rows of a block (M, F) from their mean, never 0."""
     return (block - block.mean(dim=0)).norm(dim=1).mean().clamp_min(1e-12)

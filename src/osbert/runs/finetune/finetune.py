@@ -1,4 +1,4 @@
-"""Fine-tuning as a function: an encoder becomes a model of a task, or of several tasks with one encoder."""
+"""Fine-tuning as a function: trains an encoder on a task, or on several tasks together."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def finetune(
 ) -> FinetuneRun:
     """Fine-tune an encoder on a task, or on several together, into the run folder `out`; return the run.
 
-    `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file or folder; of several tasks
-    a mapping from their names, or a folder that holds those of each. `settings`: any setting of `osbert finetune`, by
-    its full name (**{"training.epochs": 4}) or its last part (epochs=4); one task's own of several have its name before
-    them. `trust` and `verify` say how the model's folder is opened.
+    `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file or folder; for several tasks
+    a mapping from their names, or a folder with the data of each. `settings`: any setting of `osbert finetune`, by its
+    full name (**{"training.epochs": 4}) or its last part (epochs=4); settings of one of several tasks are prefixed with
+    the task's name. `trust` and `verify` apply to opening the model's folder.
 
-    `watch` is called with Notice, TrainingStart, Progress, Measurement and Epoch. A run that was stopped goes
-    on when the same call is made again, and ends in the same weights: KeyboardInterrupt writes a checkpoint of the last
-    whole step first. With `wish`, SIGINT and SIGTERM are caught while it trains; StopRequest is raised after the step.
+    `watch` is called with Notice, TrainingStart, Progress, Measurement and Epoch. The same call resumes a stopped run
+    and gives the same weights: KeyboardInterrupt first writes a checkpoint of the last whole step. With `wish`, SIGINT
+    and SIGTERM are caught during training, and StopRequest is raised after the step.
 
-    Raises UserError for what the user can mend: all that is wrong with names, settings and data at once.
+    Raises UserError that lists everything wrong with names, settings and data.
     """
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
     with claim(Path(out)) as folder:
@@ -60,7 +60,7 @@ def finetune_plan(
     watch: Watch = ignore,
     wish: Interruption | None = None,
 ) -> FinetuneRun:
-    """Fine-tune to the end, once or as often as a comparison wants, on the records of each task of the plan."""
+    """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
     given = plan
     plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
     if plan.comparison.folds:

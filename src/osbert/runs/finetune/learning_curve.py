@@ -1,7 +1,7 @@
-"""A learning curve: the same fine-tuning on 1/8, 1/4 and 1/2 of the training rows, to see what more rows would bring.
+"""A learning curve: the same fine-tuning on 1/8, 1/4 and 1/2 of the training rows, to estimate the value of more rows.
 
-Each part holds the smaller ones. Each run has the defaults that suit its number of rows, and a folder of its own below
-the run's, so a curve that was stopped goes on; the development rows are those of the whole run.
+Each part contains the smaller ones. Each run has the defaults for its number of rows, and a folder below the run's own,
+so that a stopped curve can be resumed. All runs have the same development rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 
 PARTS = (8, 4, 2)
-"""One of so many training rows."""
+"""Divisors of the number of training rows."""
 FOLDER = "learning-curve"
-"""The folder of the runs, in the folder of the run on all rows."""
+"""Folder of these runs, in the folder of the run on all rows."""
 LEAST = 4
 """Fewest rows of a part."""
 
@@ -38,8 +38,8 @@ def learning_curve(
 ) -> None:
     """Fine-tune on parts of the training rows, and add the curve to the report of the finished run in `out`.
 
-    A part that cannot be learnt from, as where its losses become infinite, is named and left out. `plan` is that of a
-    run of one task, before its open settings were filled in.
+    A part whose run fails, such as by infinite losses, is reported and left out. `plan`: of a run of one task, before
+    its defaults were filled in.
     """
     teaching = [record for record in records["train"] if not plan.task.lacks(record)]
     if len(teaching) < LEAST * PARTS[0]:
@@ -48,6 +48,7 @@ def learning_curve(
             code="too-little-data",
         )
     plan = dataclasses.replace(plan, opening=plan.opening.again)
+    # The parts are prefixes of one permutation, so each contains the smaller ones.
     order = np.random.Generator(np.random.PCG64(plan.training.seed)).permutation(len(teaching))
 
     def train(trial: StudyTrial) -> None:

@@ -1,4 +1,4 @@
-"""Texts that do not fit into a sequence: how many rows of a fine-tuning have them, and what becomes of them."""
+"""Long texts: how many rows of a fine-tuning do not fit into a sequence, and whether they are cut or windowed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ Counts = NDArray[np.integer]
 
 @dataclass(frozen=True, kw_only=True)
 class TextFit:
-    """What is read of some records, (n,) each: `sequences`, pieces that are `cut`; and all `tokens` that are read.
+    """Counts for n records, (n,) each: `sequences`, and pieces that are `cut`; `tokens`: the total that is read.
 
-    A text that stands in several sequences of a record that belong together, as a context before each of its choices,
-    counts once.
+    A text that is repeated in the sequences of one record, such as the context before each choice, counts once.
     """
 
     sequences: Counts
@@ -34,7 +33,7 @@ class TextFit:
     tokens: int
 
     def describe(self, task: Task, length: int) -> str:
-        """Return in words how many texts do not fit and what becomes of them, "" when all fit."""
+        """Describe how many texts do not fit and what happens to them; "" if all fit."""
         if self.cut.any():
             long, pieces = self.cut > 0, int(self.cut.sum())
             share = pieces / (pieces + self.tokens)
@@ -51,23 +50,24 @@ class TextFit:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReader:
-    """What a model reads texts with, known before its weights are read: its tokenizer, and the most tokens it takes."""
+    """The tokenizer of a model and its longest sequence, known before the weights are read."""
 
     tokenizer: AnyTokenizer
     length: int
 
     @classmethod
     def of(cls, model: Path) -> ModelReader:
-        """Return that of the model in a folder, whose hashes are compared later, when its weights are read.
+        """Return the reader of the model in a folder. Its hashes are compared later, when the weights are read.
 
-        Raises UserError when its config or its tokenizer cannot be read.
+        Raises UserError if its config or its tokenizer cannot be read.
         """
         folder = open_folder(model, CAREFUL.again)
         return cls(tokenizer=for_tasks(folder.tokenizer), length=folder.architecture.length)
 
     def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
-        """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")
-        or a run predicts ("test"), where the task forbids to cut any.
+        """Raise UserError that lists every record that does not fit, if the task does not allow truncation.
+
+        `records`: by split: "train" and "dev" of a fine-tuning, "test" of a prediction.
         """
         read = [
             record for split, found in records.items() for record in found if split != "train" or not task.lacks(record)
@@ -78,9 +78,9 @@ class ModelReader:
 def long_texts(
     task: Task, packer: Packer, *, training: EncodedRecords, records: Sequence[Record], development: Sequence[Record]
 ) -> str:
-    """Return in words what becomes of texts that do not fit, a line each for training and development; "" if all fit.
+    """Describe what happens to texts that do not fit, one line for each split; "" if all fit.
 
-    `training`: the sequences of the training `records`. A `lazy` task tells it itself.
+    `training`: the sequences of the training `records`. A `lazy` task (not encoded ahead) describes it itself.
     """
     if not isinstance(training, EncodedAhead):
         cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
@@ -112,13 +112,18 @@ def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
 
 
 def _tokens(examples: Examples, owners: Counts, *, together: bool) -> int:
-    """Return how many tokens are read; `owners` (B,): the record of each sequence, those of one side by side."""
+    """Return the number of tokens; `owners` (B,): the record of each sequence, in order.
+
+    If `together`, the first text of a record's later sequences repeats the one before and is not counted.
+    """
+    # A sequence with the owner of the one before it repeats its context; only its second text is new.
     again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
     return int((~np.repeat(again, examples.lengths) | _second(examples)).sum())
 
 
 def _second(examples: Examples) -> NDArray[np.bool_]:
-    """Return which tokens (N,) of pairs are of the second text, with the special that closes it."""
+    """Return a mask (N,) of the tokens of second texts, with the special token at the end of each."""
+    # The second text of a pair comes after two special tokens of its sequence ([CLS] and the first [SEP]).
     seen = np.cumsum(examples.special, dtype=np.int64)  # specials so far
     seen = seen - np.repeat(seen[examples.starts] - 1, examples.lengths)  # those of the same sequence
     closing = np.zeros(len(seen), np.bool_)

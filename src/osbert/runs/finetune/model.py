@@ -25,10 +25,10 @@ from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files.
+    """The encoder that fine-tuning starts from, its folder, and remarks on the folder's files.
 
-    `tokenizer`: the folder's, with the pieces that a task needs. `language`: the head that predicts next pieces, for an
-    auxiliary loss and for tasks that write; None where there is neither.
+    `tokenizer`: the folder's, with added pieces that a task needs. `language`: the head that predicts next pieces, for
+    an auxiliary loss and for generation; None if neither is used.
     """
 
     source: Folder
@@ -46,14 +46,15 @@ def read_model(
     writes: bool = False,
     opening: Opening = CAREFUL,
 ) -> StartingModel:
-    """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
+    """Return the encoder in a folder, with the settings' dropout.
 
-    `writes`: whether it is to write texts, for which it needs its language head.
+    `from_scratch`: keep its sizes but initialise new weights. `writes`: whether the task generates text, which needs
+    the language head.
 
-    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer that
-    puts nothing around a text, as GPT's, gets pieces for it, and the encoder rows for these. Raises UserError
-    if the folder holds no encoder, its vocabulary does not fit, its family has no such layers, or an auxiliary loss
-    would ask for pieces that the model sees.
+    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer without
+    special tokens around a text, such as GPT's, gets such pieces, and the encoder gets embeddings for them. Raises
+    UserError if the folder holds no encoder, its vocabulary does not fit, its family has no such layers, or an
+    auxiliary loss would predict pieces that the model sees.
     """
     seed, source = settings.seed, open_folder(folder, opening)
     with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
@@ -101,7 +102,7 @@ def read_model(
 
 
 def _laid_out(folder: Path, own: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
-    """Return the settings of the encoder for fine-tuning, and the encoder without weights; raises UserError."""
+    """Return the encoder's settings for fine-tuning, and the encoder without weights. Raises UserError."""
     try:
         sizes = tuned_sizes(own, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters)
         backbone = sizes.empty()
@@ -120,9 +121,9 @@ def _laid_out(folder: Path, own: Sizes, settings: FinetuneSettings) -> tuple[Siz
 
 
 def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[Learner, Report]:
-    """Return the encoder with the head that predicts next pieces, and what became of the head's tensors.
+    """Return the encoder with the head that predicts next pieces, and the status of the head's tensors.
 
-    The head has the model's own weights if it has any, else new ones.
+    The head has the model's weights if the folder has them, else new ones.
     """
     name = LeftToRight().name
     learner = Learner(backbone, {name: MaskedLanguageHead(backbone, target=name)})

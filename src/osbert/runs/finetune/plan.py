@@ -1,4 +1,4 @@
-"""All settings of a fine-tuning: the defaults under the settings that are given, and as the recipe that a run keeps."""
+"""All settings of a fine-tuning: defaults overlaid with the given settings, and the recipe that the run stores."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from osbert.tasks import Task, with_data
 from osbert.training.tracker_queue import require_trackers
 
 FEW = 5e-4
-"""The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
+"""Default learning rate for adapters and LoRA (Hu et al., table 9)."""
 
 
 LENGTH = ("training.batch", "training.epochs")
-"""The settings that decide how many steps there are."""
+"""The settings that determine the number of steps."""
 LEFT_OPEN = (*LENGTH, "optimizer.learning_rate", "training.few_shot")
-"""The settings that few rows may change where they are not given (`fill_defaults`)."""
+"""Settings whose defaults depend on the number of rows (`fill_defaults`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetunePlan:
-    """All settings of a run of one task or of several with one encoder.
+    """All settings of a run, with one task or several that share an encoder.
 
-    `tasks` go into the recipe under their own names, `paths` are the names that they were given by; `opening`, of the
-    encoder, and `learning_curve` do not go there.
+    `tasks` are stored in the recipe under their own names; `paths` are the names that the user gave. `opening` (of the
+    encoder) and `learning_curve` are not stored.
     """
 
     tasks: tuple[Task, ...]
@@ -41,15 +41,15 @@ class FinetunePlan:
     scores: Any
     comparison: Comparison
     open: frozenset[str] = frozenset()
-    """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
+    """Dotted names of the settings in `LEFT_OPEN` that the user did not give."""
     opening: Opening = CAREFUL
     learning_curve: bool = False
     further: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    """Further tables of the recipe, by name, such as that of a distillation."""
+    """Further tables of the recipe, by name, such as those of a distillation."""
 
     @classmethod
     def joined(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
-        """Return one plan for the tasks of all, which have the same settings but for the tasks."""
+        """Return one plan for the tasks of several plans, which differ in nothing else."""
         return dataclasses.replace(
             plans[0],
             tasks=tuple(task for plan in plans for task in plan.tasks),
@@ -59,24 +59,24 @@ class FinetunePlan:
 
     @property
     def name(self) -> str:
-        """Return the names of its tasks, with commas between."""
+        """The names of the tasks, separated by commas."""
         return ", ".join(self.paths)
 
     @property
     def task(self) -> Task:
-        """Return the task of a run of one."""
+        """The task of a run with one task."""
         [task] = self.tasks
         return task
 
     def of(self, task: Task) -> FinetunePlan:
-        """Return the settings of one of the tasks, which has learnt something by now."""
+        """Return the plan of one of the tasks, given in its tuned form."""
         [path] = [path for path, own in zip(self.paths, self.tasks) if own.name == task.name]
         return dataclasses.replace(self, tasks=(task,), paths=(path,))
 
     def changed(self, chosen: Mapping[str, Any]) -> FinetunePlan:
-        """Return the plan with other settings of training and of the optimiser, by their dotted names.
+        """Return the plan with changed settings of training and optimiser, by their dotted names.
 
-        They may come from a file of the run folder: raises UserError if one has a wrong type.
+        They may come from a file in the run folder. Raises UserError if one has a wrong type.
         """
         parts: dict[str, Any] = {}
         for part in ("training", "optimizer"):
@@ -86,7 +86,7 @@ class FinetunePlan:
         return dataclasses.replace(self, **parts)
 
     def table(self) -> dict[str, Any]:
-        """Return the resolved recipe as it is saved with the run."""
+        """Return the resolved recipe, as it is saved with the run."""
         comparison = {"comparison": self.comparison.table()} if self.comparison.wanted else {}
         scores = recipe.as_table(self.scores)
         return {
@@ -108,10 +108,10 @@ class FinetunePlan:
 
 
 def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
-    """Return the settings of a run of one task: the defaults, under the settings that are given.
+    """Return the plan of a run with one task: the given settings over the defaults.
 
-    Raises UserError for an unknown task or setting, for columns that cannot be detected, and for a setting that a
-    search varies.
+    Raises UserError for an unknown task or setting, for columns that cannot be detected, and if a given setting is one
+    that a search varies.
     """
     path = name_of(task)
     name = path.rpartition(".")[2]
@@ -168,7 +168,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
 
 
 def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any], Any]:
-    """Return settings and data, with development rows in memory (`dev`) among the data; a path stays a setting.
+    """Return settings and data. Development rows in memory (`dev`) move to the data; a path remains a setting.
 
     >>> with_development({"dev": [("a text", "pos")]}, "train.csv")
     ({}, {'train': 'train.csv', 'dev': [('a text', 'pos')]})
@@ -188,7 +188,7 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
 
 
 def check_few(built: Any) -> None:
-    """Raise UserError when settings do not go with tuning few weights of an encoder that stays as it is."""
+    """Raise UserError if settings conflict with tuning few weights of a frozen encoder (adapters, LoRA)."""
     tuning = built.training.tuning
     problems = Problems(heading=f"--tuning {tuning} cannot be used so")
     if built.from_scratch:
@@ -210,7 +210,7 @@ def check_few(built: Any) -> None:
 
 
 def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
-    """Raise UserError when few-shot learning is not for a task, or does not go with the settings that are given."""
+    """Raise UserError if few-shot learning does not support the task, or conflicts with given settings."""
     kind = built.training.few_shot
     problems = Problems(heading=f"--few-shot {kind} cannot be used so")
     if task.form != "sequence":
@@ -237,7 +237,7 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
 
 
 def name_of(task: str | Task) -> str:
-    """Return the name that selects a task: for osbert's own the name of its file, else the path of its module."""
+    """Return the name that selects a task: the file's name for osbert's own, else the dotted path of the module."""
     if isinstance(task, str):
         return components.meant("tasks", task)
     module = type(task).__module__
@@ -245,7 +245,7 @@ def name_of(task: str | Task) -> str:
 
 
 def schema(task: str) -> type:
-    """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
+    """Return the dataclass of all settings, with the task's under its name. Raises UserError for an unknown task."""
     from osbert.runs.finetune.settings import (
         Defaults,
         FinetuneOptimizer,
@@ -269,7 +269,7 @@ def schema(task: str) -> type:
 
 
 def schemas(tasks: Sequence[str]) -> list[type]:
-    """Return the schema of each of the tasks of a run; UserError at all tasks that there are not."""
+    """Return the schema of each task of a run. Raises UserError that lists all unknown tasks."""
     if len(tasks) == 1:
         return [schema(tasks[0])]
     found, problems = [], Problems(heading="These tasks cannot be learnt together")
@@ -283,6 +283,6 @@ def schemas(tasks: Sequence[str]) -> list[type]:
 
 
 def call_schema(task: str) -> type:
-    """Return the schema with what a call has besides: `from_scratch`, and how the model's folder is opened."""
+    """Return the schema with the further keywords of a call: `from_scratch`, and those for opening the model."""
     parts: list[Any] = [("from_scratch", bool, dataclasses.field(default=False)), ("opening", Opening)]
     return dataclasses.make_dataclass("Call", parts, bases=(schema(task),), frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The tasks of a fine-tuning with their records, which are read and checked completely before training."""
+"""The tasks of a fine-tuning and their records, which are read and checked completely before training."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from osbert.terminal import one_line
 
 SPLITS = ("train", "dev")
 Splits = Mapping[str, Sequence[Record]]
-"""The records of a task by their split."""
+"""The records of a task by split ("train", "dev")."""
 
 
 def read_tasks(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch = ignore
 ) -> tuple[FinetunePlan, list[Splits]]:
-    """Return the settings of a run, its tasks fitted, with the records of each; describe them to the user, then warn.
+    """Return the plan of a run with fitted tasks, and the records of each; report descriptions and warnings.
 
-    `data`: of one task, its data; of several, a mapping from their names, or a folder that holds those of each.
+    `data`: for one task, its data; for several, a mapping from their names, or a folder with the data of each.
 
-    Raises UserError that lists what is wrong with the tasks' names, their data and the settings, of all at once.
+    Raises UserError that lists everything wrong with the tasks' names, their data and the settings.
     """
     if len(tasks) == 1:
         plans = [_read(tasks[0], settings, model=model, data=data, watch=watch)]
@@ -109,7 +109,7 @@ def _read_several(
 
 
 def own_settings(settings: Mapping[str, Any], task: str, tasks: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that are another task's.
+    """Return the settings of one task: without those of the other tasks, and without its prefix.
 
     >>> own_settings({"epochs": 2, "mrpc.length": 256}, "rte", ["rte", "mrpc"])
     {'epochs': 2}
@@ -119,7 +119,7 @@ def own_settings(settings: Mapping[str, Any], task: str, tasks: Sequence[str] | 
 
 
 def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
-    """Return the data of each task: as a mapping has them, or what is called as the task in a folder."""
+    """Return the data of each task: from a mapping, or the file or folder with the task's name in a folder."""
     if not isinstance(data, Mapping):
         return {name: Path(data) / _entry(name, Path(data)) for name in names}
     data = {name_of(name): own for name, own in data.items()}
@@ -132,7 +132,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
 
 
 def _entry(name: str, data: Path) -> str:
-    """Return the name of what is called as a task in a folder: "SST-2" for sst2, or sst2.csv; else the task's own."""
+    """Return the entry of a folder with a task's name: "SST-2" for sst2, or sst2.csv; by default the name."""
     name = name.rpartition(".")[2]
     entries = sorted(data.glob("*"), key=lambda path: (path.is_dir(), path.name))  # of two of one name the folder
     found = {(path if path.is_dir() else Path(path.name.partition(".")[0])).name: path.name for path in entries}

@@ -1,4 +1,4 @@
-"""The report of a fine-tuning run: scores, data, curves, what was right and wrong by label and length, settings."""
+"""The report of a fine-tuning run: scores, data, curves, errors by label and length, settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _task_sections(
     *,
     kept: str,
 ) -> list[Section]:
-    """Return the sections of one task, its scores first; the predictions are those before it got its temperature."""
+    """Return the sections of one task, its scores first. The predictions are those before temperature scaling."""
     task, calibration = own.task, own.calibration
     fitted = calibration is not None and calibration.temperature != 1
     result = TaskResult(

@@ -1,4 +1,4 @@
-"""A finished fine-tuning: its scores on the development rows, its mistakes there, and its model."""
+"""The result of a fine-tuning: scores and errors on the development rows, and the model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from osbert.tasks import Prediction, Record
 class Mistake:
     """A development row whose prediction differs from its label.
 
-    `error`: how far apart they are, in the task's own measure (`Task.error`): of a classifier 1 minus the probability
-    of the label, of a number the distance. `path` and `line`: where the row stands; "" and 0 if it came from no file.
+    `error`: the task's distance of the two (`Task.error`): for a classifier 1 minus the probability of the label, for a
+    number the absolute difference. `path` and `line`: the row's file and line; "" and 0 for rows in memory.
     """
 
     texts: tuple[str, ...]
@@ -29,7 +29,7 @@ class Mistake:
     line: int = 0
 
     def __str__(self) -> str:
-        """Return it in a line: where it stands, its label, the prediction, and the texts."""
+        """Return one line: file and line, label, prediction, and texts."""
         where = f"{self.path}, line {self.line}: " if self.path else ""
         return f"{where}{self.label!r}, predicted {self.prediction.value!r}: {' | '.join(self.texts)}"
 
@@ -54,30 +54,30 @@ class FinetuneRun(Run):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the scores of the best epoch on the development rows; its weights are the model."""
+        """The scores of the kept epoch on the development rows; its weights are the model's."""
         return dict(self.facts["best"]["metrics"])
 
     @property
     def interval(self) -> ScoreInterval | None:
-        """Return the score of the task's criterion on the development rows with its 95% interval.
+        """The score of the task's criterion on the development rows with its 95% interval.
 
-        None for a run of several tasks, where no score is a number, and where draws of the rows are all alike.
+        None for a run of several tasks, if the score is not a number, and if all bootstrap samples are equal.
         """
         found = self.facts.get("interval")
         return ScoreInterval(**found) if found else None
 
     @property
     def tasks(self) -> dict[str, FinetuneRun]:
-        """Return the run of each task by its name: of several tasks each has a folder of its own."""
+        """The run of each task by its name. With several tasks each has its own folder."""
         if len(self.development) == 1:
             return dict.fromkeys(self.development, self)
         return {name: FinetuneRun(self.folder / name, {name: rows}) for name, rows in self.development.items()}
 
     @cached_property
     def errors(self) -> list[Mistake]:
-        """Return the wrong predictions for the development rows, the worst first; of equal ones in the rows' order.
+        """The wrong predictions for the development rows, the largest error first, ties in the rows' order.
 
-        They are made when this is first used, by the kept model. Raises UserError for a run of several tasks.
+        The kept model computes them on first use. Raises UserError for a run of several tasks.
         """
         if len(self.development) != 1:
             names = ", ".join(self.development)
@@ -108,5 +108,5 @@ class FinetuneRun(Run):
     def predict(self, texts: Sequence[str | tuple[str, ...]]) -> list[Prediction]: ...
 
     def predict(self, texts: Any) -> Any:
-        """Return the prediction for each text, or for each pair of texts; of an iterator one by one."""
+        """Return the prediction for each text, or for each pair of texts; an iterator gives an iterator."""
         return self.model.predict(texts)

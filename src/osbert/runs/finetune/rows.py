@@ -1,4 +1,4 @@
-"""The rows of a fine-tuning as a tokenizer lays them out: made once, also where several trials learn from them."""
+"""The encoded rows of a fine-tuning, made once and shared by several trials."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer
 
 MEAN = "mean"
-"""The score by which the best epoch of several tasks is kept: the mean of their criteria."""
+"""Name of the score that selects the best epoch of several tasks: the mean of their criteria."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
+    """A task of a run, tuned on the development rows, and the `calibration` of its probabilities, if any.
 
-    `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
-    goes into, "" for the whole of it.
+    `collapsed`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for its
+    model, "" for the run's folder itself.
     """
 
     task: Task
@@ -50,29 +50,29 @@ class TaskOutcome:
     folder: str = ""
 
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the facts of the best epoch with this task's own results alone; of several theirs have its name."""
+        """Return the facts of the best epoch with the metrics of this task only, without their prefix."""
         prefix = f"{self.folder}." if self.folder else ""
         own = {name.removeprefix(prefix): value for name, value in best["metrics"].items() if name.startswith(prefix)}
         return {**best, "metrics": own, "collapsed": self.collapsed}
 
 
 class EpochLoader(Loader, Protocol):
-    """A stream of steps with epochs."""
+    """A loader whose steps form epochs."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of steps of an epoch."""
+        """The number of steps in an epoch."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskRows:
-    """What one task is learnt from and scored on.
+    """The training and development rows of one task.
 
-    `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
-    that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was corrected or wrong
-    in the data, a line a record. `auxiliary`: whether every next piece is learnt, too. `whole`: whether each step is
-    one pass, also where the task does not need it.
+    `task`: fitted. `training`: the records with a label; `encoded`: their sequences. `development`: the records that
+    epochs are scored on. `fingerprint`: a hash of all texts and labels. `remarks`: corrections and faults in the data,
+    one line for each record. `auxiliary`: whether there is a language-model loss. `whole`: whether each step is one
+    pass, even if the task does not need it.
     """
 
     task: Task
@@ -89,7 +89,7 @@ class TaskRows:
     def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
         """Encode the training records, unless the task is `lazy`; `records` has "train" and "dev".
 
-        Raises UserError that names every record that is too long, where the task forbids to cut any.
+        Raises UserError that lists every record that is too long, if the task does not allow truncation.
         """
         return cls.of_training([record for record in records["train"] if not task.lacks(record)], task, records, packer)
 
@@ -102,7 +102,7 @@ class TaskRows:
         packer: Packer,
         **more: Any,
     ) -> Self:
-        """Encode these training records, as `of`; `records` has "dev", and all that is learnt from. `more`: fields."""
+        """Encode these training records, as `of`. `records`: all splits, for "dev", hash, remarks; `more`: fields."""
         refuse_long(task, [*training, *records["dev"]], packer)
         groups = (task.encode(record, packer) for record in training)
         return cls(
@@ -119,7 +119,7 @@ class TaskRows:
         )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the stream of steps."""
+        """Return the loader of steps."""
         task, packer = self.task, self.packer
         loader = RecordLoader(
             self.targeted,
@@ -135,7 +135,7 @@ class TaskRows:
 
     @property
     def targeted(self) -> EncodedRecords:
-        """Return the training sequences with the targets of every loss."""
+        """The training sequences with the targets of every loss."""
         return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
 
     @property
@@ -144,19 +144,20 @@ class TaskRows:
         return {}
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return the task's fresh head by its name, and those of further losses by theirs."""
+        """Return new heads by name: the task's, and those of further losses."""
         return {self.task.name: self.task.head(backbone)}
 
     def batches(self) -> list[Batch]:
-        """Return all training sequences with their targets, in batches for one pass without learning."""
+        """Return all training sequences with their targets, in batches for one forward pass."""
         every = self.encoded.take(np.arange(len(self.encoded)))
         return micro_batches(every, TOKENS, together=self.task.batching != "sequences")
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
+        """Cache the vectors of a frozen encoder in the folder, if the task's head has one; return a description."""
         head = learner.heads[self.task.name]
         if head.frozen is None:
             return ""
+        # Labels are removed: encoding the development rows must not depend on them.
         held = (replace(record, label=None) for record in self.development)
         encoded = (example for record in held for example in self.task.encode(record, self.packer))
         training = self.encoded.take(np.arange(len(self.encoded)))
@@ -164,15 +165,15 @@ class TaskRows:
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
 
     def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, and the task's metrics, at the threshold that suits them."""
+        """Return predictions for the development records, and the task's metrics, at the best threshold for them."""
         return score(learner, self.task, self.development, self.packer)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
+        """Return the one prediction for all development records, as `evaluation.score.collapsed`; "" if they differ."""
         return collapsed(self.task, predictions, self.development)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return what the task learns from the development records, and the calibration of its probabilities."""
+        """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""
         task, calibration = self.task.tuned(predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
@@ -181,7 +182,7 @@ class TaskRows:
         }
 
     def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
-        """Return the task with what `learnt` gave; its model goes into that part of the run's folder."""
+        """Return the outcome with the values of `learnt`; `folder`: the subfolder for the task's model."""
         calibration = learnt["calibration"]
         return TaskOutcome(
             task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
@@ -192,7 +193,7 @@ class TaskRows:
 
     @property
     def pairs(self) -> bool:
-        """Return whether there are sequences of two texts; of sequences made on demand the first record's tell."""
+        """Whether there are pairs of texts. If sequences are encoded on demand, only the first record is checked."""
         if isinstance(self.encoded, EncodedAhead):
             return bool(self.encoded.examples.segments.any())
         return any(
@@ -201,7 +202,7 @@ class TaskRows:
 
     @cached_property
     def truncation(self) -> str:
-        """How much of the texts does not fit and what becomes of it, in words; counted once for all trials."""
+        """A description of long texts and what happens to them, computed once for all trials."""
         return long_texts(
             self.task, self.packer, training=self.encoded, records=self.training, development=self.development
         )
@@ -209,11 +210,10 @@ class TaskRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FinetuneRows:
-    """What a fine-tuning learns from and is scored on: the rows of its tasks, in the order in which they were named.
+    """The rows of all tasks of a fine-tuning, in the order given.
 
-    Of several tasks the scores, and what is learnt from the development rows, have the task's name before them.
-    `remarks`: what was corrected or wrong in the data, a line a record. `kept`: the folder in which several runs share
-    what is worked out once; None for the run's own.
+    With several tasks, names of scores are prefixed with the task's name. `remarks`: corrections and faults in the
+    data, one line for each record. `kept`: a folder where several runs share cached vectors; None for the run's own.
     """
 
     tasks: Sequence[TaskRows]
@@ -227,46 +227,43 @@ class FinetuneRows:
 
     @property
     def single(self) -> bool:
-        """Return whether there is but one task."""
+        """Whether there is only one task."""
         return len(self.tasks) == 1
 
     @property
     def tokenizer(self) -> AnyTokenizer:
-        """Return what the texts were encoded with."""
+        """The tokenizer of the texts."""
         return self.tasks[0].packer.tokenizer
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of all texts and labels."""
+        """A hash of all texts and labels."""
         if self.single:
             return self.tasks[0].fingerprint
         return hashlib.sha256(" ".join(rows.fingerprint for rows in self.tasks).encode()).hexdigest()
 
     @property
     def criterion(self) -> str:
-        """Return the score by which the best epoch is kept: the task's own, or the mean of theirs."""
+        """Name of the score that selects the best epoch: the task's criterion, or the mean of several."""
         return self.tasks[0].task.criterion if self.single else MEAN
 
     @property
     def pairs(self) -> bool:
-        """Return whether there are sequences of two texts."""
+        """Whether there are pairs of texts."""
         return any(rows.pairs for rows in self.tasks)
 
     @property
     def truncation(self) -> str:
-        """Return in words how much of the texts does not fit, "" when everything does."""
+        """A description of the texts that do not fit, "" if all fit."""
         return "\n".join(self._labelled(rows, rows.truncation, ": ") for rows in self.tasks if rows.truncation)
 
     @property
     def compared(self) -> bool:
-        """Return whether the encoder can do every task without being taught, so that it is scored before training.
-
-        It gives vectors as it is.
-        """
+        """Whether the model is scored before training, too: it can do every task untrained, as with vectors."""
         return all(rows.task.form == "vectors" for rows in self.tasks)
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return fresh heads by the tasks' names, and those of further losses by theirs."""
+        """Return new heads by name: those of the tasks, and those of further losses."""
         return {name: head for rows in self.tasks for name, head in rows.heads(backbone).items()}
 
     @property
@@ -275,16 +272,16 @@ class FinetuneRows:
         return {name: weight for rows in self.tasks for name, weight in rows.weights.items()}
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
-        """Return the stream of steps, each of one task."""
+        """Return the loader of steps, each of one task."""
         loaders = {
             rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
         }
         return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
 
     def draws(self, *, epochs: int, batch: int, seed: int) -> str:
-        """Describe how often each of several tasks is sampled, "" for one.
+        """Describe how often each of several tasks is sampled; "" for one task.
 
-        Raises UserError when one never is, and would learn nothing.
+        Raises UserError if a task is never sampled.
         """
         loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
         if not isinstance(loader, MixedLoader):
@@ -300,11 +297,11 @@ class FinetuneRows:
         return ", ".join(f"{name} {share:.0%} ({steps[name]:,} steps)" for name, share in zip(steps, loader.shares))
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Write what is worked out once into `kept` or a folder, and return in words what was, "" for nothing."""
+        """Cache vectors of frozen encoders in `kept` or a folder; return a description, "" for none."""
         return "\n".join(filter(None, (rows.prepare(learner, self.kept or folder) for rows in self.tasks)))
 
     def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, task by task, and all scores; of several with their mean."""
+        """Return predictions for the development records, task by task, and all scores, with the mean of several."""
         scores = [rows.score(learner) for rows in self.tasks]
         metrics = {} if self.single else {MEAN: statistics.fmean(map(_merit, scores, self.tasks))}
         for one, rows in zip(scores, self.tasks):
@@ -312,12 +309,12 @@ class FinetuneRows:
         return Score(metrics=metrics, predictions=[one for found in scores for one in found.predictions])
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records of a task get, "" for none; of several, whose."""
+        """Return the one prediction for all development records of a task, with the task's name if several; else ""."""
         found = [(rows.task.name, answer) for rows, own in self.own(predictions) if (answer := rows.collapsed(own))]
         return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return what tasks learn from the predictions for the development records, as plain values."""
+        """Return the values that the tasks tune on the predictions for the development records, as plain tables."""
         found = {rows.task.name: rows.learnt(own) for rows, own in self.own(predictions)}
         return next(iter(found.values())) if self.single else found
 
@@ -326,13 +323,13 @@ class FinetuneRows:
         return [score_intervals(rows.task, own, rows.development) for rows, own in self.own(predictions)]
 
     def outcomes(self, learnt: Mapping[str, Any]) -> list[TaskOutcome]:
-        """Return the tasks with what `learnt` gave; of several each has a folder of its name."""
+        """Return the outcomes with the values of `learnt`. With several tasks each has a subfolder with its name."""
         if self.single:
             return [self.tasks[0].outcome(learnt)]
         return [rows.outcome(learnt[rows.task.name], rows.task.name) for rows in self.tasks]
 
     def own(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
-        """Yield the rows of each task with its own of all predictions for the development records."""
+        """Yield the rows of each task with its slice of the predictions, which are in the order of the tasks."""
         first = 0
         for rows in self.tasks:
             yield rows, predictions[first : first + len(rows.development)]

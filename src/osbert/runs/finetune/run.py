@@ -1,4 +1,4 @@
-"""Fine-tuning from the checked records to the finished run: scores on the way, and the weights that are kept."""
+"""The training loop of a fine-tuning: scores after each epoch, and the weights that are kept."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from osbert.training.trainer import Trainer
 
 AFTER_EPOCHS = ScoreSettings()
 SHORT = 200
-"""Most steps of a run of which every step's loss is kept for the report: metrics.jsonl may have few lines of it."""
+"""Most steps of a run for which every loss is kept for the report, since metrics.jsonl would have few lines."""
 
 
 class FinetuneTrainer:
-    """One run: `for event in run()` trains, yielding Progress after a step and Epoch after a score; `finish` saves."""
+    """One run: `run` trains and yields Progress after a step and Epoch after a score; `finish` writes the model."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class FinetuneTrainer:
         folder: Path,
         scores: ScoreSettings = AFTER_EPOCHS,
     ) -> None:
-        """Make the learner.
+        """Build the learner and the trainer.
 
-        Raises UserError when the rows are pairs and the model has but one segment, and when a head on a frozen encoder
-        does not go with the settings or with other tasks.
+        Raises UserError for pairs if the model has one segment, and if a head with a frozen encoder conflicts with the
+        settings or with other tasks.
         """
         self.rows = rows
         self.folder = folder
@@ -66,6 +66,7 @@ class FinetuneTrainer:
                 "another model, or put both texts into one column.",
                 code="unsupported-model",
             )
+        # All random numbers of new layers in one block, so that a resumed run builds the same learner.
         with seeded(settings.seed):
             heads = rows.heads(model.backbone)
             check_frozen(heads, settings)
@@ -88,48 +89,48 @@ class FinetuneTrainer:
         self.learner.to(self.trainer.processor.device)
         self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
         self.scored: Score | None = None
-        """How the kept epoch did; None where a resumed run was stopped after it."""
+        """Scores of the kept epoch; None in a resumed run whose kept epoch came before the stop."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
     def epochs(self) -> list[Epoch]:
-        """Return all scores, those before a resumption included."""
+        """All scores, with those before a resumption."""
         return [Epoch(**entry) for entry in self.trainer.memory["epochs"]]
 
     @property
     def best(self) -> Epoch:
-        """Return the score whose weights are kept: the best, or the last one where the settings say so.
+        """The epoch whose weights are kept: the best, or the last if the settings say so.
 
-        Of equal ones it is the last, but none that has collapsed before one that has not.
+        Of equal ones it is the last, and one that has not collapsed is preferred.
         """
         return [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
 
     @property
     def ended_early(self) -> bool:
-        """Return whether the last scores, as many as `patience`, brought none that is higher than those before."""
+        """Whether the last `patience` scores brought no improvement."""
         return self._exhausted(self.epochs)
 
     @property
     def outcomes(self) -> list[TaskOutcome]:
-        """Return the tasks with what was learnt from the best epoch's predictions."""
+        """The tasks, tuned on the predictions of the kept epoch."""
         return self.rows.outcomes(self.trainer.memory["learnt"])
 
     def prepare(self) -> str:
-        """Work out what is worked out once, in the run's folder, and return in words what was; `tidy` removes it.
+        """Cache vectors of a frozen encoder in the run's folder and describe them; `tidy` removes them.
 
-        Raises OSError when the disk is full.
+        Raises OSError if the disk is full.
         """
         return self.rows.prepare(self.learner, self.folder)
 
     def before(self) -> dict[str, float]:
-        """Return the scores on the development rows before the first step, of tasks that need no teaching; else {}."""
+        """Return the scores before the first step for tasks that an untrained model can do (`compared`), else {}."""
         memory = self.trainer.memory
         if self.rows.compared and not self.trainer.step:
             memory["before"] = self.rows.score(self.learner).metrics
         return dict(memory["before"])
 
     def run(self) -> Iterator[Progress | Epoch]:
-        """Train to the end, yielding what happened. Few-shot learning begins with an epoch 0, without a step."""
+        """Train to the end and yield the events. Few-shot learning begins with an epoch 0, without a step."""
         memory = self.trainer.memory
         if self.settings.few_shot != "none" and not memory["epochs"]:
             yield self._ended()
@@ -147,16 +148,17 @@ class FinetuneTrainer:
 
     @property
     def steps(self) -> int:
-        """Return the number of optimiser steps: none where only a linear layer is fitted."""
+        """The number of optimiser steps; 0 if only a linear layer is fitted."""
         return 0 if self.settings.few_shot == "linear" else self.trainer.settings.steps
 
     def is_scored(self, progress: Progress) -> bool:
-        """Return whether an Epoch follows; between the two there is no place to stop, or it would never be scored."""
+        """Return whether an Epoch follows this step. The run must not stop between them, or the score would be lost."""
         step = progress.step
+        # The period can be a fraction: a score is due after the step that crosses a multiple of it, and after the last.
         return step // self.period > (step - 1) // self.period or step == progress.steps
 
     def finish(self) -> None:
-        """Write the kept weights as the run's model; what it takes to do so again stays until `tidy`."""
+        """Write the kept weights as the run's model. It can be repeated until `tidy` removes its inputs."""
         path = self._weights(self.best)
         weights = read_file(path)
         noted = self.trainer.memory.get("weights")  # a checkpoint of an earlier version has none
@@ -186,30 +188,30 @@ class FinetuneTrainer:
 
     @property
     def course(self) -> list[tuple[float, float]]:
-        """Return the steps of a short run with their losses, none of a longer one."""
+        """(step, loss) for every step of a run with at most SHORT steps, else []."""
         return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
 
     @property
     def data_map(self) -> DataMap | None:
-        """Return the map of the training rows, None if it is switched off or there are too few scores."""
+        """The data map of the training rows; None if it is switched off or there are too few scores."""
         return self.map.read(self.epochs) if self.map else None
 
     @property
     def predictions(self) -> Sequence[Prediction]:
-        """Return the predictions of the best epoch for the development rows, once the run is finished."""
+        """The predictions of the kept epoch for the development rows, once the run is finished."""
         return self.scored.predictions if self.scored else ()
 
     @cached_property
     def intervals(self) -> list[dict[str, ScoreInterval]]:
-        """Return the intervals of each task's metrics, once the run is finished."""
+        """The confidence intervals of each task's metrics, once the run is finished."""
         return self.rows.intervals(self.predictions)
 
     def tidy(self) -> None:
-        """Remove what only training needs, checkpoints included, once the run is noted as finished."""
+        """Remove files that only training needs, after the run was recorded as finished."""
         tidy(self.folder)
 
     def _ended(self) -> Epoch:
-        """Return the epoch, or the part of one, that has ended, and note it."""
+        """Score the model, record the epoch (or part of one) that has ended, and return it."""
         memory = self.trainer.memory
         losses = list(memory["losses"])
         if self.settings.few_shot != "none":
@@ -244,7 +246,7 @@ class FinetuneTrainer:
         return replace(epoch, best=best)
 
     def _keep(self, epoch: Epoch, predictions: Sequence[Prediction], before: Sequence[Epoch]) -> None:
-        """Write the weights of this moment, and note what the tasks learn from the predictions."""
+        """Write the current weights, and store the values that the tasks tune on the predictions."""
         self.trainer.memory["learnt"] = self.rows.learnt(predictions)
         weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
         write_tensors(weights, self._weights(epoch))
@@ -257,7 +259,7 @@ class FinetuneTrainer:
                 self._weights(earlier).unlink(missing_ok=True)
 
     def _merit(self, epoch: Epoch) -> tuple[float, bool]:
-        """Return what scores are compared by: the criterion, and of equal ones, that there is more than one answer."""
+        """Return the key that compares epochs: the criterion, then whether predictions have not collapsed."""
         return sortable(epoch.metrics[self.rows.criterion]), not epoch.collapsed
 
     def _exhausted(self, epochs: Sequence[Epoch]) -> bool:
@@ -269,7 +271,7 @@ class FinetuneTrainer:
 
 
 def tidy(folder: Path) -> None:
-    """Remove from a run's folder what only training needs, checkpoints included."""
+    """Remove from a run's folder the files that only training needs, such as checkpoints."""
     for pattern in ("best-epoch-*.safetensors", VECTORS, KEPT):
         for path in folder.glob(pattern):
             path.unlink()
@@ -277,7 +279,7 @@ def tidy(folder: Path) -> None:
 
 
 def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
-    """Raise UserError when a head on a frozen encoder (`Head.frozen`) has company that would have it learn."""
+    """Raise UserError if a head with a frozen encoder (`Head.frozen`) is combined with anything that trains it."""
     name = next((name for name, head in heads.items() if head.frozen), None)
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""How long and how a fine-tuning goes, and its optimiser, with the defaults of the paper."""
+"""The settings of fine-tuning: training, scores and optimiser, with the defaults of the paper."""
 
 from __future__ import annotations
 
@@ -15,83 +15,83 @@ from osbert.training.settings import Precision, TrainingSettings
 Kind = Literal["full", "adapters", "lora"]
 
 RANKS = {"full": 0, "adapters": 64, "lora": 8}
-"""The width of a bottleneck, and the rank of a change, where none is given."""
+"""Default bottleneck width of adapters and rank of LoRA, by kind of tuning."""
 
 PERIOD = re.compile(r"(\d+) steps?|(\d+(?:\.\d+)?) epochs?")
-"""How the time between two scores is written."""
+"""The format of the interval between two scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """Which values settings have that are not given; the recipe of a run keeps the values themselves."""
+    """How defaults are chosen. The recipe of a run stores the chosen values."""
 
     settings: Literal["auto", "paper"] = "auto"
-    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: few-shot learning for
-    under 100 texts with a class each, if none of these is given (--few-shot); else the same as paper, but if neither
-    batch nor epochs is given and these make fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
-    and 5e-5. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher rate."""
+    """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: below 100 texts with one class each,
+    few-shot learning, if none of these is given (--few-shot). Otherwise as paper; but if neither batch nor epochs is
+    given and there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5. An
+    encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings:
-    """What the run's report shows besides; it changes nothing of the run."""
+    """Additional parts of the run's report. They do not change the run."""
 
     learning_curve: bool = False
-    """Fine-tune on 1/8, 1/4 and 1/2 of the training rows afterwards, and show the scores by the number of rows. A
-    finished run gets the curve when the same command is given again with it."""
+    """Fine-tune on 1/8, 1/4 and 1/2 of the training rows afterwards, and show the scores by number of rows. To add the
+    curve to a finished run, repeat its command with this option."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings:
-    """How long and how fine-tuning goes. The defaults are of the grid that works everywhere (appendix A.3)."""
+    """The settings of training. The defaults are from the grid of the BERT paper (appendix A.3)."""
 
     epochs: int = 3
-    """Passes over the training rows; more where the rows are few and no number is given (--settings)."""
+    """Passes over the training rows. By default more if there are few rows (--settings)."""
     few_shot: Literal["auto", "none", "linear", "contrastive"] = "none"
-    """How to learn from a few rows: linear fits one layer to the encoder's sentence vectors, which takes seconds;
-    contrastive first tunes the vectors so that those of a label lie together (after SetFit, Tunstall et al. 2022); none
-    is fine-tuning. auto, the same as to give nothing: what does best at this number of rows (--settings)."""
+    """How to learn from few rows. linear: fit one layer to the encoder's sentence vectors, in seconds. contrastive:
+    first tune the vectors so that those of one label are close (after SetFit, Tunstall et al. 2022). none: fine-tune.
+    auto (default): the best method for this number of rows (--settings)."""
     batch: int = 32
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
-    Fewer where the rows are few and no number is given (--settings)."""
+    By default fewer if there are few rows (--settings)."""
     micro_tokens: int = 4096
-    """Most tokens in one pass through the model; a step with more is split, with the same gradient. It does nothing
-    where the loss compares all rows of a step, as with --few-shot contrastive: such a step is one pass."""
+    """Most tokens in one pass through the model. A step with more tokens is split, with the same gradient. No effect if
+    the loss compares all rows of a step, as with --few-shot contrastive: the step is then one pass."""
     seed: int = 0
-    """Decides the new weights, the order of the rows and the dropout."""
+    """Seed of the new weights, the order of the rows and the dropout."""
     dropout: float = 0.1
     """Dropout probability in the whole encoder and before the task's layer; by default that of pretraining."""
     recurrent: int = 0
-    """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
-    as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
+    """Layers of a bidirectional LSTM on top of the encoder (Table 5, + BiLSTM), newly initialised unless the encoder
+    has them; 0 for no change. They need a higher learning rate than 3e-5, or many epochs."""
     tuning: Kind = "full"
-    """What learns besides the task's layer: the full encoder; adapters put into its blocks (Houlsby et al. 2019); or
-    changes of low rank of its query and value matrices (lora, Hu et al. 2021). Of adapters and lora only what was tuned
-    is kept, a few megabytes; the run folder then needs the model that it was tuned on."""
+    """What is trained besides the task's layer. full: the whole encoder; adapters: small layers in its blocks (Houlsby
+    et al. 2019); lora: low-rank changes of its query and value matrices (Hu et al. 2021). For adapters and lora only
+    the tuned weights are stored, a few megabytes; the run folder then needs the model that it was tuned on."""
     rank: int = 0
-    """Width of the adapters, or rank of the changes; 0 for 64 and 8."""
+    """Width of adapters or rank of lora; 0 for 64 and 8."""
     merge: bool = False
-    """Write a whole model, which needs no other folder, also where adapters or lora were tuned."""
+    """After tuning adapters or lora, write a complete model, which needs no other folder."""
     auxiliary: float = 0.0
-    """Weight of the language-model loss that is added to the task's (Radford et al. 2018, equation 5; there 0.5): the
-    mean over all next pieces of a sequence, special ones included. For models that look left, as GPT; 0 for none."""
+    """Weight of an added language-model loss (Radford et al. 2018, equation 5; there 0.5): the mean over all next
+    pieces of a sequence, special ones included. For left-to-right models such as GPT; 0 for none."""
     frozen: int = 0
-    """Lowest layers that do not learn, nor do the embeddings; 0 for none."""
+    """Number of lowest layers that are frozen, together with the embeddings; 0 for none."""
     precision: Precision = "auto"
-    """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
+    """Precision of matrix products in training. auto: bf16 if the processor supports it. Scores are always fp32."""
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    """cpu, cuda or cuda:N. auto: a GPU if there is one."""
     deduplicate: bool = False
-    """Leave out the training rows whose text stands in the development rows, too."""
+    """Leave out training rows whose text is also in the development rows."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl and of progress."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
     track: tuple[str, ...] = ()
-    """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
+    """Trackers that receive the values of metrics.jsonl, separated by commas: tensorboard, mlflow, wandb."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no run."""
+        """Raise ValueError for numbers out of range and for settings that exclude each other."""
         counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
         none = ("seed", "recurrent", "rank", "frozen")
         for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
@@ -107,7 +107,7 @@ class FinetuneSettings:
             raise ValueError(conflicts[0])
 
     def _conflicts(self) -> Iterator[str]:
-        """Yield the settings that do nothing beside another one."""
+        """Yield a message for each setting that has no effect beside another one."""
         idle: dict[str, tuple[str, ...]] = {"tuning": ("rank", "merge") if self.tuning == "full" else ("frozen",)}
         if self.few_shot not in ("auto", "none"):
             idle["few_shot"] = ("rank", "merge", "frozen", "recurrent", "auxiliary")
@@ -120,12 +120,12 @@ class FinetuneSettings:
 
     @property
     def contrastive(self) -> bool:
-        """Return whether the vectors of texts are tuned by their labels first."""
+        """Whether the sentence vectors are tuned by a contrastive loss first."""
         return self.few_shot not in ("none", "linear")
 
     @property
     def adapters(self) -> int:
-        """Return the width of the adapters that are tuned, 0 where none are."""
+        """The width of the adapters, 0 without adapters."""
         return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
@@ -144,22 +144,22 @@ class FinetuneSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """When a run is scored on the development rows, when the scores end it, and whose weights are kept."""
+    """When the model is scored on the development rows, early stopping, and which weights are kept."""
 
     evaluate_every: str = "1 epoch"
-    """Time from one score on the development rows to the next: "200 steps" or "0.25 epochs". The last step is scored
-    in any case."""
+    """Interval between scores on the development rows: "200 steps" or "0.25 epochs". The model is also scored after
+    the last step."""
     patience: int = 0
-    """Scores in a row without a higher one, by the task's criterion, after which the run ends; 0 to train to the last
-    epoch. The learning rate falls as if all epochs were trained."""
+    """Early stopping: the run ends after this many scores in a row without an improvement of the task's criterion; 0 to
+    train to the last epoch. The learning-rate schedule is that of all epochs."""
     keep: Literal["best", "last"] = "best"
-    """Which weights are the model: those that scored best, or those of the last step."""
+    """Which weights are kept: those with the best score, or those of the last step."""
     data_map: bool = False
-    """Compute at each score how probable the label of each training row is, too, and list the rows whose label may be
-    wrong in data_map.csv and the report (Swayamdipta et al. 2020). It takes a pass over them without learning."""
+    """At each score, also compute the probability of each training row's label, and list rows whose label may be wrong
+    in data_map.csv and the report (Swayamdipta et al. 2020). It takes a forward pass over all training rows."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no time, and a patience that is none."""
+        """Raise ValueError for a malformed interval or a negative patience."""
         found = PERIOD.fullmatch(self.evaluate_every)
         if not found or not any(float(number) for number in found.groups(default="0")):
             raise ValueError(f'evaluate_every must be as "200 steps" or "0.25 epochs", not "{self.evaluate_every}"')
@@ -167,7 +167,7 @@ class ScoreSettings:
             raise ValueError(f"patience must be 0 or more, not {self.patience}")
 
     def period(self, steps_per_epoch: int) -> Fraction:
-        """Return the steps from one score to the next; they need not be whole.
+        """Return the number of steps between two scores, which may be a fraction.
 
         >>> ScoreSettings(evaluate_every="0.25 epochs").period(10), ScoreSettings().period(10)
         (Fraction(5, 2), Fraction(10, 1))
@@ -182,6 +182,6 @@ class FinetuneOptimizer(OptimizerSettings):
     """AdamW, with the learning rate and warm-up of fine-tuning (appendix A.3)."""
 
     learning_rate: float = 3e-5
-    """Learning rate at its peak, after the warm-up; 5e-5, 3e-5 and 2e-5 are the usual ones."""
+    """Peak learning rate, after the warm-up. Usual values: 5e-5, 3e-5 and 2e-5."""
     warmup: float = 0.1
-    """Fraction of the steps in which the learning rate rises."""
+    """Fraction of the steps over which the learning rate rises (warm-up)."""

@@ -1,4 +1,4 @@
-"""One fine-tuning into its run folder: begun or gone on with, reported as it goes, and its end noted last."""
+"""Runs one fine-tuning in its folder: starts or resumes it, reports events, and records its end last."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def start(plan: FinetunePlan) -> StartingModel:
 
 
 def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
-    """Return the rows of each task as a model reads them; report where that takes fewer tokens than a task's length.
+    """Return the encoded rows of each task; report if the model reads fewer tokens than a task's length.
 
-    Raises UserError where one of several tasks would not be learnt.
+    Raises UserError if one of several tasks would never be sampled.
     """
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
@@ -81,8 +81,8 @@ def train(
 ) -> Epoch:
     """Fine-tune to the end, write the run folder, and return the epoch whose weights are kept.
 
-    Raises StopRequest after a checkpoint if `wish` catches a signal. KeyboardInterrupt passes on, after a checkpoint of
-    the last whole step where there can be one.
+    Raises StopRequest after a checkpoint if `wish` catches a signal. KeyboardInterrupt is raised again after a
+    checkpoint of the last whole step, if there is one.
     """
     # Made before anything is written: what cannot be leaves no folder behind.
     run = FinetuneTrainer(
@@ -108,7 +108,7 @@ def train(
 
 
 def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
-    """Return the folder of a run, begun now or before; UserError when it holds another one."""
+    """Return the folder of a run, started now or before. Raises UserError if it holds another run."""
     facts = {
         "osbert": __version__,
         "command": "finetune",
@@ -122,7 +122,7 @@ def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
 
 
 def write_remarks(remarks: Sequence[str], out: Path) -> None:
-    """Write what was corrected or wrong in the data into the run folder, one record a line."""
+    """Write the remarks on corrected and faulty records into the run folder, one line each."""
     if remarks:
         write_text(out / REMARKS, "\n".join(remarks) + "\n")
 
@@ -130,7 +130,7 @@ def write_remarks(remarks: Sequence[str], out: Path) -> None:
 def complete(
     run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
 ) -> None:
-    """Train to the end and write the model and the report; that it is finished is noted last."""
+    """Train to the end, write the model and the report, and record last that the run is finished."""
     for text in (learning(run.learner.backbone), run.rows.truncation, run.prepare()):
         if text:
             watch(Notice(text))
@@ -162,7 +162,7 @@ def close(
     plan: FinetunePlan,
     ended: Mapping[str, Any],
 ) -> None:
-    """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
+    """Record that the run of a task is finished: its recipe with the tuned values, and its facts."""
     folder.write_recipe(plan.of(outcome.task).table())
     calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
     bounds = {"interval": dataclasses.asdict(interval)} if interval else {}
@@ -170,7 +170,7 @@ def close(
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
-    """Train, reporting each step and each epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
+    """Train, and report each step and epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
     trainer = run.trainer
     queue = TrackerQueue(run.folder, run.settings.track, trainer.notices)
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
@@ -202,7 +202,7 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
 
 
 def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement]:
-    """Write what an event adds to metrics.jsonl, and return the means over the steps if a line of them ends with it."""
+    """Write an event to metrics.jsonl; return the means over the last steps if the event completes a line."""
     if isinstance(event, Progress):
         line = metrics.step(event)
         return [] if line is None else [Measurement(of="training", values=line)]
@@ -212,7 +212,7 @@ def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement
 
 
 def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
-    """Report what is fine-tuned, and what was odd about it."""
+    """Report the model that is fine-tuned, and remarks on its files."""
     sizes = model.backbone.architecture
     begin = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
     recurrent = getattr(sizes, "recurrent", 0)
@@ -231,13 +231,13 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
 
 
 def stage_before(model: Path) -> str:
-    """Return the task that the model itself was fine-tuned for, "" for none: then this is the second stage."""
+    """Return the task that the model was fine-tuned for before (this is then a second stage); "" for none."""
     path = model / RECIPE
     return str(recipe.read(path).get("task", "")) if path.is_file() else ""
 
 
 def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
-    """Report the kept epoch of a finished run, and what follows from it for each task."""
+    """Report the kept epoch of a finished run, and the results of each task."""
     kept = plan.scores.keep
     if len(plan.tasks) == 1:
         _conclude_task(plan.tasks[0], out, kept, watch)
@@ -249,7 +249,7 @@ def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
 
 
 def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
-    """Report the epoch that is `kept`, best or last, with the scores of every class, and what to do with the run."""
+    """Report the `kept` epoch (best or last), the scores of each class, and how to use the run."""
     ended = RunFolder(out).facts["finished"]
     best = Epoch(**ended["best"])
     if before := ended.get("before"):

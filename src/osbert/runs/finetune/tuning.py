@@ -1,4 +1,4 @@
-"""What of the encoder learns in a fine-tuning: made ready before, and written afterwards as it was learnt."""
+"""Which weights of the encoder are trained in a fine-tuning: preparation before, and merging afterwards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from osbert.runs.finetune.settings import Kind
 
 
 def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
-    """Decide what of the encoder learns; changes of low rank, if these, get random numbers from torch's generator.
+    """Freeze or add weights for a kind of tuning. LoRA matrices are initialised from torch's random generator.
 
-    Raises UserError when more layers are to be frozen than there are.
+    Raises UserError if more layers are to be frozen than the encoder has.
     """
     if kind == "adapters":
         learn_only(backbone, adapted(backbone))
@@ -28,7 +28,7 @@ def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
 
 
 def describe(backbone: Backbone) -> str:
-    """Return in words how much of the encoder learns, "" for all of it."""
+    """Describe how many of the encoder's weights are trained; "" if all are."""
     weights = [(weight.numel(), weight.requires_grad) for weight in backbone.parameters()]
     whole, learning = sum(count for count, _ in weights), sum(count for count, learns in weights if learns)
     return (
@@ -37,7 +37,7 @@ def describe(backbone: Backbone) -> str:
 
 
 def changes(backbone: Backbone) -> dict[str, Factors]:
-    """Add the changes of low rank to the matrices for good; return them by the names that the tensors get."""
+    """Merge the LoRA changes into the matrices; return the changes by the names of their tensors."""
     stored = names.backbone(backbone.architecture)
     return {
         matrix: change

@@ -1,4 +1,4 @@
-"""Warnings about the data of a fine-tuning, which is possible all the same; all are given before the work."""
+"""Warnings about the data of a fine-tuning. They do not prevent it, and all come before the work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from osbert.tasks import Record, Task
 from osbert.terminal import counted, one_line
 
 REMARKS = "remarks.txt"
-"""The file in a run's folder that lists what was corrected or wrong in the data."""
+"""File in a run's folder that lists corrected and faulty records."""
 FEW = 16
-"""Training rows below which there is a warning: so many few-shot learning starts from."""
+"""Number of training rows below which there is a warning."""
 RARE = 20
-"""How many times as many rows a label must have as another of nearly its spelling, for that one to be a slip."""
+"""A label may be a typo of a similar one that has at least this many times as many rows."""
 SHORTEST = 5
-"""Letters of a label from which one letter of difference may be a slip: NNP and NNPS are two tags."""
+"""Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
 TELLING = 0.02
-"""The fraction of the development rows, and of their characters, from which repeated texts are a warning."""
+"""Fraction of the development rows, and of their characters, from which on repeated texts are reported."""
 SHOWN = 3
 """Most examples in a warning."""
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
@@ -30,7 +30,7 @@ Splits = Mapping[str, Sequence[Record]]
 
 
 def data_warnings(task: Task, records: Splits) -> Iterator[str]:
-    """Yield what may be wrong with the training ("train") and development ("dev") records of a fitted task."""
+    """Yield warnings about the training ("train") and development ("dev") records of a fitted task."""
     training = [record for record in records["train"] if not task.lacks(record)]
     yield from map(one_line, task.warnings())
     yield from _few(task, training)
@@ -45,7 +45,7 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
 
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:
-    """Yield a line for each record that was corrected or is wrong; a record that cannot be learnt from is wrong."""
+    """Yield a line for each record that was corrected, and for each training record without a usable label."""
     for split, found in records.items():
         for record in found:
             if record.remark:
@@ -55,7 +55,7 @@ def record_remarks(task: Task, records: Splits) -> Iterator[str]:
 
 
 def deduplicated(records: Splits) -> dict[str, list[Record]]:
-    """Return the records without the training records whose texts are those of a development record.
+    """Return the records without training records that have the same texts as a development record.
 
     Raises UserError if no training record is left.
     """
@@ -79,7 +79,7 @@ def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
 
 
 def repeated(training: Sequence[Record], development: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Return the development records that have the texts of a training record, each with the first of these."""
+    """Return (development record, first training record) for each development record with equal texts."""
     known: dict[tuple[str, ...], Record] = {}
     for record in training:
         known.setdefault(_text(record), record)
@@ -87,9 +87,9 @@ def repeated(training: Sequence[Record], development: Sequence[Record]) -> list[
 
 
 def overlap(task: Task, records: Splits) -> tuple[str, float]:
-    """Return in words how many development records have the texts of a training record, and how much of them that is.
+    """Describe the development records that repeat texts of training records, and return their fraction.
 
-    That is their fraction of the records or of all characters, whichever is less: "Thanks !" may stand anywhere.
+    It is the fraction of records or of characters, whichever is lower: short texts such as "Thanks !" recur by nature.
     """
     development: Sequence[Record] = records["dev"]
     pairs = repeated([record for record in records["train"] if not task.lacks(record)], development)
@@ -116,7 +116,7 @@ def _text(record: Record) -> tuple[str, ...]:
 
 
 def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
-    """Return the places of the training records that have each class."""
+    """Return the file and line of the training records of each class."""
     found = defaultdict(list)
     for record in training:
         for name in task.classes_of(record):
@@ -125,7 +125,7 @@ def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def _alike(counts: Mapping[str, int], places: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield which classes look like one, spelt in two ways: the rarer one is named with its first row."""
+    """Yield a warning about classes that may be two spellings of one, with the first row of the rarer one."""
     shown = [
         f"'{one_line(rare)}' ({counted(counts[rare], 'row')}, first: {places[rare][0]}) and '{one_line(usual)}' "
         f"({counts[usual]:,})"
@@ -148,14 +148,16 @@ def _single(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the pairs of classes (rare, usual) that may be one, of how often each occurs.
+    """Return the pairs (rare, usual) of classes that may be two spellings of one, given their frequencies.
 
-    They differ in nothing but case, spaces and hyphens between letters; or in one letter behind the first, if the usual
-    one is `RARE` times as frequent and has `SHORTEST` letters or more. Of single letters, case may tell them apart.
+    They differ only in case, spaces and hyphens between letters; or in one letter after the first, if the usual one is
+    at least `RARE` times as frequent and has at least `SHORTEST` letters. Single letters that differ in case do not
+    count.
 
     >>> slips({"positive": 512, "postive": 1, "Not spam": 30, "not_spam": 31, "pos": 500, "poc": 1})
     [('postive', 'positive'), ('Not spam', 'not_spam')]
     """
+    # Only names with the same first letter are compared: far fewer pairs if there are many classes.
     groups = defaultdict(list)
     for name in counts:
         groups[_plain(name)[:1]].append(name)
@@ -171,7 +173,7 @@ def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _plain(name: str) -> str:
-    """Return a name without case, forms of its letters, and spaces, hyphens or underscores between letters."""
+    """Return a name in normal form: NFKC, case-folded, without spaces, hyphens or underscores between letters."""
     return _BETWEEN_LETTERS.sub("", unicodedata.normalize("NFKC", name).casefold().strip())
 
 
@@ -180,7 +182,7 @@ def _same(first: str, second: str) -> bool:
 
 
 def _one_letter(first: str, second: str) -> bool:
-    """Return whether two plain names differ in one letter; one of a digit is no slip, as in "type 1" and "type 2"."""
+    """Return whether two plain names differ in one letter. Digits must agree: "type 1" and "type 2" are two names."""
     digits = [[letter for letter in name if letter.isdigit()] for name in (first, second)]
     longest = max(len(first), len(second))
     return longest >= SHORTEST and digits[0] == digits[1] and differ_in_one_letter(first, second)

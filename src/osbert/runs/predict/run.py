@@ -1,4 +1,4 @@
-"""Every row of a file predicted by a fine-tuned run, a window at a time: the file is checked whole before the first."""
+"""Predicts every row of a file with a fine-tuned run, window by window, after the whole file was checked."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 TEXTS, CHARACTERS = 4096, 2**22
-"""About the most texts in memory at a time, and characters of texts."""
+"""About the most texts, and characters, in memory at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionProgress:
-    """An event: so many of the rows are predicted and written."""
+    """Event: `done` of `count` rows are predicted and written."""
 
     done: int
     count: int
@@ -50,9 +50,9 @@ class PredictionProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionTally:
-    """How many rows were written, how many of them are empty and have no prediction, and how many were cut.
+    """Counts of written rows, of empty ones without a prediction, and of truncated ones.
 
-    `withheld`: answers that were not probable enough. `limit`: in words, what the run reads of a text.
+    `withheld`: answers below the probability of --abstain. `limit`: a description of how much of a text is read.
     """
 
     rows: int = 0
@@ -62,7 +62,7 @@ class PredictionTally:
     limit: str = ""
 
     def described(self) -> Iterator[str]:
-        """Yield how many rows were written, and which of them lack something."""
+        """Yield sentences with the counts that are not 0."""
         yield counted(self.rows, "row")
         if self.empty:
             yield f"{self.empty:,} without text {'has' if self.empty == 1 else 'have'} no prediction"
@@ -83,11 +83,11 @@ def predict_file(
 ) -> PredictionTally:
     """Predict every row of a file with the fine-tuned run in the folder `run`, and write the rows to `output`.
 
-    `file`: - for standard input. An output that is a file gets its name when it is whole; until then a stopped call
-    keeps what it has in OUT.unfinished, and the same call goes on from there.
+    `file`: - for standard input. An output file gets its name when it is complete; until then its rows are in
+    OUT.unfinished, and the same call resumes a stopped one.
 
-    Raises UserError when the file has rows that cannot be used, with all of them, before anything is written, and when
-    the unfinished work is of another call.
+    Raises UserError that lists all unusable rows before anything is written, and if the unfinished work is of another
+    call.
     """
     output.options.check()
     out = output.file
@@ -108,9 +108,9 @@ def predict_file(
 
 @dataclass(frozen=True, kw_only=True)
 class _FilePrediction:
-    """The predictions for the file `path`, from where they stand to their end.
+    """The prediction of the file `path`, started or resumed.
 
-    `folder`: of unfinished work. `work`: what is known of it, None where the output is a stream.
+    `folder`: for unfinished rows. `work`: the unfinished output; None if the output is a stream.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class _FilePrediction:
     watch: Watch
 
     def complete(self, run: Path, options: FileOptions, opening: Opening) -> PredictionTally:
-        """Predict what is not predicted yet, and write the output."""
+        """Predict the remaining rows, and write the output."""
         from osbert.inference.engine import load  # torch takes seconds to import
 
         source = open_folder(run, opening)
@@ -145,7 +145,7 @@ class _FilePrediction:
         return PredictionTally(**shown, limit=task.limit(engine.packer))
 
     def _facts(self, engine: Engine, task: Task, form: RowForm) -> dict[str, Any]:
-        """Return what a call that goes on must have in common with the one before, but for folders: data may move."""
+        """Return the facts that must be equal to resume a call. They contain no folders: data may move."""
         settings = dataclasses.asdict(task) | {"data": "", "name": task.name}
         facts = {
             "ending": plain_suffix(self.path),
@@ -156,7 +156,7 @@ class _FilePrediction:
         return dict(json.loads(json.dumps(facts, default=str)))
 
     def _begun(self, facts: Mapping[str, Any]) -> int | None:
-        """Return the number of rows that an earlier call counted, None if there was none. UserError if it differs."""
+        """Return the number of rows counted by an earlier call, None without one. UserError if the call differs."""
         if self.work is None or not (begun := self.work.begun):
             return None
         self.work.refuse_other(begun["facts"], facts)
@@ -183,7 +183,7 @@ class _FilePrediction:
         return part.tally
 
     def _follow(self, rows: _Rows, sink: RowSink, facts: Mapping[str, Any]) -> None:
-        """Predict and write what is not written yet, a window at a time, and then the end."""
+        """Predict and write the remaining rows, window by window, and then the end of the form."""
         done = sink.tally.get("read", 0)
         self.watch(PredictionProgress(done=done, count=rows.count))
         with explaining_stops(self.work, lambda: sink.tally.get("read", 0), counted(rows.count, "row"), self.watch):
@@ -201,7 +201,7 @@ class _FilePrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The `count` rows of a file, and what predicts and writes them; `before`: the file as it was checked."""
+    """The `count` rows of a file, with the engine and the form; `before`: the file as it was checked."""
 
     engine: Engine
     inputs: Inputs
@@ -210,9 +210,9 @@ class _Rows:
     count: int
 
     def windows(self, tally: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """Yield the text of the rows behind those of a tally, a window at a time, each with the tally up to its end.
+        """Yield (text, tally) for each window of rows after those of `tally`; the new tally includes the window.
 
-        Raises UserError where a row can no longer be read or the file is no longer what it was.
+        Raises UserError if a row can no longer be read, or the file has changed.
         """
         problems = self.before.problems()
         for chunk in _chunks(islice(self.inputs.rows(problems), tally.get("read", 0), None)):
@@ -229,7 +229,7 @@ class _Rows:
         problems.stop_if_any()
 
     def _decided(self, pairs: Iterator[tuple[Row, Prediction | None]], number: int) -> Iterator[PredictedRow]:
-        """Yield the rows that are written, the first of which has a number."""
+        """Yield the rows to write, numbered from `number`."""
         columns = self.form.layout.options
         for row, prediction in pairs:
             for part, one in self.inputs.parts(row, prediction):
@@ -239,7 +239,7 @@ class _Rows:
 
 
 def _counts(before: Mapping[str, int], rows: Sequence[PredictedRow], read: int) -> dict[str, int]:
-    """Return a tally after so many rows `read` of the file, and `rows` written."""
+    """Return the tally after `read` further rows of the file and the written `rows`."""
     found = {
         "read": read,
         "rows": len(rows),
@@ -251,12 +251,12 @@ def _counts(before: Mapping[str, int], rows: Sequence[PredictedRow], read: int) 
 
 
 def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: Watch) -> int:
-    """Read the whole file and return how many rows it has.
+    """Read the whole file and return its number of rows.
 
-    Raises one UserError with every row that cannot be used or may not be cut.
+    Raises one UserError with every row that cannot be used, or is too long if the task does not allow truncation.
 
-    Where the form writes rows by their ids, each of these must be one row's alone. Fields that only later rows have, of
-    which the beginning of the file shows no column, are lost in cells: a notice says which.
+    If the form writes rows by their ids, ids must be unique. Fields that occur only after the first rows have no column
+    and are lost in forms with cells; a notice names them.
     """
     problems = Problems(heading=f"{file} cannot be used")
     first: dict[str, str] = {}
@@ -287,7 +287,7 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
 
 
 def _chunks(rows: Iterator[tuple[Row, Record | None]]) -> Iterator[list[tuple[Row, Record | None]]]:
-    """Yield rows some at a time, always the same ones together behind the same row."""
+    """Yield chunks of rows. From a given row on the chunks are always the same."""
     chunk: list[tuple[Row, Record | None]] = []
     texts = characters = 0
     for row, record in rows:

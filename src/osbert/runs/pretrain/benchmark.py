@@ -1,4 +1,4 @@
-"""The benchmark of pretraining: how fast a recipe trains here, and how near that is to what the machine can do."""
+"""The benchmark of pretraining: the speed of a recipe on this machine, and its fraction of the peak."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from osbert.runs.pretrain.speed_test import SpeedTest, loader_ceiling, phases
 from osbert.training.processor import choose
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
-"""What is measured unless a recipe is given, by kind of device."""
+"""Default recipe by kind of device."""
 VOCABULARY = 30_522
-"""Pieces of the made-up corpus, as many as published BERT has."""
+"""Vocabulary size of the synthetic corpus, that of published BERT."""
 LOADING = 0.15
 """Fraction of the time in which the loader runs alone."""
 
@@ -34,10 +34,10 @@ def measure_speed(
     seconds: float = 20.0,
     opening: Opening = CAREFUL,
 ) -> dict[str, Any]:
-    """Return the figures of pretraining by a recipe, measured in about so many seconds; nothing of it stays.
+    """Return the measured speed of pretraining by a recipe, after about `seconds` seconds; no files are kept.
 
-    `corpus`: None for one of made-up words. Tokens a second, FLOPs, memory in bytes, and what the loader gives by
-    itself, for each phase of the run. Raises UserError for what pretraining would refuse.
+    `corpus`: None for a synthetic one. The figures: tokens per second, FLOPs, memory in bytes, and the speed of the
+    loader alone, for each phase of the run. Raises UserError as pretraining does.
     """
     if seconds <= 0:
         raise UserError(f"--seconds must be above 0, not {seconds:g}.", code="invalid-value")

@@ -1,7 +1,7 @@
-"""Minutes on the clock become a number of steps: a short test of the speed, before the run that it plans for.
+"""Converts a time budget (`minutes`) into a number of steps, by a short speed test before the run.
 
-The test trains a learner of its own, which is then thrown away, on the run's own loader; the run itself starts from its
-seed as ever. Once it has begun, its steps stand in run.json, so it goes on after a stop as any other run does.
+The test trains a separate learner on the run's loader and discards it; the run itself starts from its seed as usual.
+The steps are stored in run.json, so that a stopped run resumes with the same number.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from osbert.training.probe import Speed
 from osbert.training.run_folder import RunFolder
 
 SHARE, LEAST, MOST = 0.05, 1.0, 20.0
-"""The speed test takes this fraction of the time, within bounds in seconds."""
+"""The speed test takes this fraction of the time, at least LEAST and at most MOST seconds."""
 MARGIN = 0.03
-"""Fraction of the time that is kept in reserve, because the speed of a machine varies."""
+"""Fraction of the time in reserve, because the speed of a machine varies."""
 EVALUATING, SAVING = 0.05, 0.05
-"""Most of the time that looks at the held-out batches may take, and checkpoints."""
+"""Largest fractions of the time for evaluations on the held-out batches, and for checkpoints."""
 LOOKS = 10
-"""A run with a budget looks at the held-out batches, and writes a checkpoint, so often if it can afford it."""
+"""Number of evaluations, and of checkpoints, in a run with a budget, if the time allows."""
 INTERVALS = ("evaluate_every", "checkpoint_every", "log_every")
-"""Settings of training that the budget decides unless the command line has."""
+"""Settings of training that the budget sets, unless the user has."""
 FORWARD = 0.4
-"""Time of a look at a batch in that of a step on it."""
+"""Time of an evaluation of a batch, as a fraction of a training step on it."""
 ENDING = 1.5
-"""Seconds that the model, the report and the interpreter's end take, besides writing the weights."""
+"""Seconds for the report and the end of the process, besides writing the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What minutes have become: the steps, and the steps between two looks, checkpoints and lines of metrics."""
+    """The settings that follow from the minutes: steps, and intervals of evaluations, checkpoints and metrics."""
 
     minutes: float
     steps: int
@@ -49,15 +49,15 @@ class Budget:
     checkpoint_every: int
     log_every: int
     ending: float = ENDING
-    """Seconds that the run takes after its last step."""
+    """Seconds between the last step and the end of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds that parts of a run take.
+    """Durations of the parts of a run, in seconds.
 
-    What has been `spent` since the minutes began; what still comes before the first step; a step, a look at the
-    held-out batches, a checkpoint; what comes after the last step.
+    `spent`: since the minutes began. `start`: from now to the first step. `step`, `look` (an evaluation on the held-out
+    batches) and `checkpoint`: each. `end`: after the last step.
     """
 
     spent: float
@@ -69,10 +69,10 @@ class Costs:
 
 
 def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> PretrainPlan:
-    """Return the plan of a run with the steps that its `minutes` allow; a plan without minutes as it is.
+    """Return the plan with the steps that its `minutes` allow; a plan without minutes is returned unchanged.
 
-    A run that has begun in `out` keeps its steps. All processes of a group call, and come to the same plan. Raises
-    UserError when the run was begun with other minutes, and when they do not suffice for a step.
+    A run that was started in `out` keeps its steps. All processes of a group call this and get the same plan. Raises
+    UserError if the run was started with other minutes, or if they are too few for one step.
     """
     if not plan.settings.minutes:
         return plan
@@ -90,7 +90,7 @@ def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = A
 
 
 def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
-    """Return the budget of the run in a folder, None if there is no run; UserError if it is another one."""
+    """Return the budget of the run in a folder, None if there is no run. Raises UserError if it differs."""
     facts = folder.facts
     if not facts:
         return None
@@ -106,16 +106,16 @@ def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
 
 
 def time_taken(plan: PretrainPlan, out: Path) -> str:
-    """Return how long the run took against the minutes planned; "" if it has not ended its run or had none."""
+    """Return a sentence on the planned and the actual minutes; "" for unfinished runs and those without a budget."""
     if plan.budget is None or not RunFolder(out).finished:
         return ""
     return f"Planned {plan.budget['minutes']:g} minutes, took {(time.monotonic() - plan.begun) / 60:.3g}."
 
 
 def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> Costs:
-    """Train a learner that is thrown away for a few seconds, and return what each part of the run takes.
+    """Train a temporary learner for a few seconds, and return the duration of each part of the run.
 
-    In a group of processes each part takes as long as in the slowest.
+    In a group of processes each duration is that of the slowest process.
     """
     settings = plan.settings
     seconds = min(MOST, max(LEAST, 60 * settings.minutes * SHARE))
@@ -139,6 +139,7 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
     loader = plan.loader(length=settings.data.length)
     looked_at = [loader.held_out(), *other_text(plan).values()]
     held_out = sum(batch.size for batches in looked_at for batch in batches)
+    # The test uses small pools; the time for laying out a pool grows with its tokens.
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
         spent=time.monotonic() - plan.begun,
@@ -153,10 +154,10 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
 
 
 def spread(plan: PretrainPlan, costs: Costs) -> Budget:
-    """Return the budget: as many steps as fit into what the rest of the run leaves of the minutes.
+    """Return the budget: the number of steps that fit into the minutes, less the fixed costs of the run.
 
-    Intervals that the command line gave stay as they are, and what they cost a step is part of it. Raises UserError
-    when not even one step fits.
+    Intervals that the user gave are kept, and their cost is counted with each step. Raises UserError if not even one
+    step fits.
     """
     training, minutes = plan.settings.training, plan.settings.minutes
     whole = 60 * minutes * (1 - MARGIN)
@@ -168,6 +169,8 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
         ("evaluate_every", looks, costs.look),
         ("checkpoint_every", checkpoints, costs.checkpoint),
     ):
+        # A given interval costs a fraction of an evaluation (or checkpoint) at each step, plus the one at the end;
+        # otherwise their number is fixed.
         if name in kept:
             step += each / getattr(training, name)
             times = 1
@@ -192,8 +195,10 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
 
 
 def since_start() -> float:
-    """Return the seconds since this process was started, or since Python can tell, where the system does not."""
+    """Return the seconds since this process was started; the processor time so far if the system does not tell."""
     try:
+        # Field 22 of /proc/self/stat: start time in clock ticks since boot. The process name, in parentheses, may
+        # contain spaces, so fields are counted from the last ")", after which field 3 comes.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError, ValueError):
@@ -205,7 +210,7 @@ def _affordable(seconds: float, each: float) -> int:
 
 
 def _interval(wanted: int, steps: int, times: int) -> int:
-    """Return the steps between two looks of which there are `times`; 0, for none on the way, stays 0."""
+    """Return the interval in steps for `times` evaluations; a wanted interval of 0 (none) stays 0."""
     return wanted and math.ceil(steps / times)
 
 

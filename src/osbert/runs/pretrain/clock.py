@@ -46,10 +46,10 @@ class PacedLoader(Loader, Protocol):
 
 
 class RunClock:
-    """Corrects the pace of a run with a budget. In a group of processes the first one decides for all."""
+    """Corrects the number of steps of a run with a budget. In a group the first process decides for all."""
 
     def __init__(self, plan: PretrainPlan, trainer: Trainer, loader: PacedLoader, group: Group) -> None:
-        """Give trainer and loader the pace that the run has had so far; `loader` is that of the trainer."""
+        """Restore the pace of trainer and loader from run.json; `loader` is that of the trainer."""
         assert plan.budget is not None
         self.plan, self.trainer, self.loader, self.group = plan, trainer, loader, group
         self.folder = RunFolder(trainer.folder)
@@ -62,11 +62,11 @@ class RunClock:
         self._keep(Pace(planned=trainer.settings.steps, corrections=tuple((step, steps) for step, steps in stored)))
 
     def elapsed(self) -> float:
-        """Return the seconds that the run has taken, those before a stop included."""
+        """Return the seconds that the run has taken, including those before a stop."""
         return self.before + time.monotonic() - self.plan.begun
 
     def correct(self) -> bool:
-        """Return whether the steps had to be corrected; called after each step. run.json then has the correction."""
+        """Correct the number of steps if needed, and store it in run.json; return whether it was. Called each step."""
         trainer = self.trainer
         trainer.memory[ELAPSED] = self.elapsed()
         if trainer.step % trainer.settings.log_every or trainer.finished:
@@ -85,12 +85,13 @@ class RunClock:
         self.trainer.pace = self.loader.pace = pace
 
     def _steps(self) -> int | None:
-        """Return how many steps fit into the minutes; None if the present number of steps ends in time, too."""
+        """Return the number of steps that fit into the minutes; None if the present number is close enough."""
         trainer = self.trainer
         now = Reading(trainer.step, self.elapsed(), trainer.counters.seconds)
         self.first = self.first or now
         self.readings.append(now)
         oldest = now.elapsed - WINDOW * self.seconds
+        # Keep one reading that is at least WINDOW old, and all later ones.
         while len(self.readings) > 1 and self.readings[1].elapsed <= oldest:
             self.readings.popleft()
         before, first = self.readings[0], self.first

@@ -1,4 +1,4 @@
-"""The settings of how a corpus becomes sequences, and these become steps: the table [data] of a recipe."""
+"""The settings of sequences and batches: the table [data] of a recipe."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from osbert.data.loader import LoaderSettings
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(LoaderSettings):
-    """How the corpus becomes sequences, and these become steps."""
+    """How sequences are laid out from the corpus and grouped into steps."""
 
     length: int = 128
     """Most tokens in a sequence, [CLS] and [SEP] included."""
     short: float = 0.1
     """Fraction of the sequences with a random shorter target length."""
     cross_documents: bool = False
-    """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
-    lay out no sequences of their own."""
+    """Let a sequence continue in the next document, after another [SEP] (RoBERTa's FULL-SENTENCES). Only for objectives
+    that do not lay out their own sequences."""
     streams: bool = False
-    """Cut the corpus into `batch` contiguous streams, of which each step has the next sequence, as model.memory needs;
-    documents follow each other, and `short`, `cross_documents`, `pool` and `duplicates` change nothing."""
+    """Cut the corpus into `batch` contiguous streams; each step has the next sequence of each, as model.memory needs.
+    Documents follow each other, and `short`, `cross_documents`, `pool` and `duplicates` have no effect."""
     long_share: float = 0.0
     """Fraction of the steps, the last ones, with longer sequences; BERT: 0.1."""
     long_length: int = 512

@@ -1,4 +1,4 @@
-"""The weights that a pretraining begins from: fresh ones, which follow from the seed, or those of another encoder."""
+"""The initial weights of a pretraining: random ones, determined by the seed, or those of another encoder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from osbert.runs.pretrain.settings import PretrainPlan
 
 
 def build_learner(plan: PretrainPlan) -> Learner:
-    """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
+    """Return the learner with its initial weights: those of the plan's origin, or random ones from the seed."""
     return first_weights(plan)[0]
 
 
 def _memory(plan: PretrainPlan) -> Memory | None:
-    """Return the memory of the streams that a run reads, empty; None without one."""
+    """Return an empty memory for the streams of a run; None for models without memory."""
     sizes = plan.settings.model
     length = getattr(sizes, "memory", 0)
     if not length:
@@ -24,7 +24,7 @@ def _memory(plan: PretrainPlan) -> Memory | None:
 
 
 def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
-    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
+    """Return the learner as `build_learner`, and the names of its newly initialised heads and companions."""
     settings = plan.settings
     if plan.origin is not None:
         learner, fresh = plan.origin.learner(

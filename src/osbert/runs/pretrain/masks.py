@@ -1,4 +1,4 @@
-"""Sequences of a corpus as pretraining by a recipe would see them, to look at."""
+"""Masked sequences of a corpus as a recipe makes them, for `osbert corpus show`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from osbert.reports.mask_text import MaskRates, count_rates, legend, marked, rat
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 
 SAMPLED = 2_000
-"""Sequences that rates are counted over."""
+"""Number of sequences for the measured rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSample:
-    """The first sequences of a run, with the true pieces in the target `pieces`."""
+    """The first sequences of a run; the target `pieces` has the original pieces."""
 
     plan: PretrainPlan
     pieces: str
@@ -33,11 +33,11 @@ class MaskSample:
 
     @property
     def rates(self) -> MaskRates:
-        """Return the rates over all sequences."""
+        """The measured rates over all sequences, beside those in the settings."""
         return count_rates(self.examples, self.pieces, self.plan.tokenizer)
 
     def text(self, count: int) -> Iterator[Text | Table]:
-        """Yield `count` sequences as the model sees them, and a table of the rates over all."""
+        """Yield lines: `count` sequences as the model sees them, and a table of the rates."""
         plan, tokenizer = self.plan, self.plan.tokenizer
         yield legend()
         for example in self.examples[:count]:
@@ -51,9 +51,9 @@ class MaskSample:
 def sample_masks(
     corpus: Path, recipe: str, settings: Mapping[str, Any], *, least: int = SAMPLED, opening: Opening = CAREFUL
 ) -> MaskSample:
-    """Return sequences of a corpus as a recipe and settings would mask them: `least`, and as many as rates need.
+    """Return sequences of a corpus, masked by a recipe and settings: at least `least`, and enough for the rates.
 
-    Raises UserError for settings that pretraining would refuse, and for objectives without masks.
+    Raises UserError as pretraining does, and for objectives without masks.
     """
     plan = read_plan(recipe, settings, corpus=corpus, opening=opening)
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)

@@ -1,4 +1,4 @@
-"""What a pretraining is measured on beside its own held-out text: that of the run before, and general text."""
+"""Further evaluation text of a pretraining: the held-out text of the run before, and general text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.tracking import BEFORE, GENERAL
 
 STEPS = 4
-"""Steps' worth of general text that is measured on."""
+"""Amount of general text for evaluation, in steps."""
 
 
 def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
-    """Return the batches of other text by what their measurements are called; always with the same masks."""
+    """Return the batches of other text by the name of their measurements. Their masks are always the same."""
     before = [] if plan.origin is None else plan.origin.held_out()
     found = {BEFORE: [batch for batch in before if plan.objectives.keys() & batch.targets.keys()]}
     if plan.general is not None:
@@ -28,7 +28,7 @@ def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
 
 
 def forgotten(losses: Mapping[str, float], lowest: dict[str, float]) -> tuple[str, float]:
-    """Return the loss that has risen most above its lowest, and by how much; keep the lowest in `lowest`.
+    """Return the name and rise of the loss that is furthest above its lowest value; update `lowest`.
 
     >>> lowest = {}
     >>> forgotten({"general.mlm.loss": 2.0}, lowest), forgotten({"general.mlm.loss": 2.5}, lowest)

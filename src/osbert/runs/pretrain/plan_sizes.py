@@ -1,7 +1,7 @@
-"""Sizes of a model side by side: how fast each would train here, what a time would buy, and what it would take.
+"""Compares model sizes: training speed on this machine, expected loss after a given time, memory and disk.
 
-A few sizes are trained for some seconds. For the others the arithmetic of a token is counted, and the share of it that
-is done in a second is read off a line, through the measured ones, of its logarithm over that of the arithmetic.
+A few sizes are trained for some seconds. For the others the FLOPs per token are counted, and their FLOP/s are
+interpolated between the measured sizes, linearly in the logarithms of FLOP/s and FLOPs per token.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ SIZES: dict[str, Shapes] = {
     "cpu": ((2, 128), (4, 128), (2, 256), (4, 256), (4, 512), (8, 512), (12, 768)),
     "cuda": ((4, 256), (4, 512), (8, 512), (6, 768), (12, 768), (24, 1024)),
 }
-"""Layers and width of the sizes that are compared, by kind of device: the published ones (Turc et al. 2019)."""
+"""Layers and width of the compared sizes, by kind of device: the published ones (Turc et al. 2019)."""
 MEASURED: dict[str, Shapes] = {"cpu": ((2, 128), (4, 256), (4, 512)), "cuda": ((4, 256), (12, 768), (24, 1024))}
-"""Those that are trained for some seconds."""
+"""The sizes that are trained for some seconds."""
 USABLE, BEGINNING = 0.9, 10.0
-"""Fraction of the time that goes into steps, after so many seconds of start-up."""
+"""Fraction of the time that steps take, after BEGINNING seconds of start-up."""
 BYTES = 16
-"""Bytes of memory a parameter: itself, its gradient and two moments, 4 each."""
+"""Bytes of memory for each parameter: weight, gradient and two moments, 4 bytes each."""
 ACTIVATION = 5.0
-"""Bytes of memory for each number of `Size.activations` at the peak of a step in float32, as a few sizes showed."""
+"""Bytes of memory for each of `Size.activations` at the peak of a step in float32, measured on a few sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A size to compare: its settings, and what follows from them alone.
+    """A size to compare: its plan, and numbers that follow from it.
 
-    `weights`: those in the blocks. `flops`: of training on a token. `activations`: numbers a token kept for the
-    backward pass.
+    `weights`: parameters in the blocks' matrices. `flops`: for training on one token. `activations`: numbers per token
+    that are kept for the backward pass.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("name", "parameters")
@@ -59,17 +59,17 @@ class Size:
 
     @property
     def sizes(self) -> Sizes:
-        """Return the model's settings."""
+        """The model's settings."""
         return self.plan.settings.model
 
     @property
     def name(self) -> str:
-        """Return for example "L4 H256"."""
+        """A name such as "L4 H256": layers and width."""
         return f"L{self.sizes.layers} H{self.sizes.width}"
 
     @property
     def pass_tokens(self) -> float:
-        """Return the most tokens in one pass through the model."""
+        """The most tokens in one pass through the model."""
         data = self.plan.settings.data
         step = data.batch * data.length
         return min(step, data.micro_tokens or step)
@@ -77,7 +77,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeSample:
-    """What was measured of a size: FLOP/s, and bytes of memory above those of the process without a model."""
+    """Measurements of a size: FLOP/s, and bytes of memory beyond those of the process without a model."""
 
     size: Size
     flops_per_second: float
@@ -86,7 +86,7 @@ class SizeSample:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeLimits:
-    """What holds for all sizes: the time, the loader's tokens a second, the process's memory without a model."""
+    """Limits for all sizes: `seconds`, the loader's tokens per second, bytes of the process without a model."""
 
     seconds: float
     loader: float
@@ -95,7 +95,7 @@ class SizeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeEstimate:
-    """What a time buys with a size, and what it takes: memory and disk in bytes."""
+    """Estimates for a size: speed, tokens and loss within the time; memory and disk in bytes."""
 
     size: Size
     measured: bool
@@ -108,9 +108,9 @@ class SizeEstimate:
 
 
 def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
-    """Return a plan with another size of the model and a learning rate to suit it.
+    """Return the plan with another size of the model.
 
-    The learning rate goes down with the root of the width.
+    The learning rate is scaled by 1 / sqrt(width), rounded to two digits.
     """
     model, optimizer = plan.settings.model, plan.settings.optimizer
     if (layers, width) == (model.layers, model.width):
@@ -124,9 +124,9 @@ def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
 
 
 def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
-    """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic.
+    """Return the sizes to compare on a kind of device, with the plan's own, sorted by FLOPs.
 
-    Raises UserError for a family without weights in blocks, by which sizes are compared.
+    Raises UserError for a family without blocks, by whose weights sizes are compared.
     """
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
@@ -144,7 +144,7 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
 
 
 def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[SizeSample]:
-    """Train each size for its part of so many seconds, larger ones for longer, and return what was seen."""
+    """Train the sizes for `seconds` seconds in total, larger ones for longer, and return the measurements."""
     sizes = list(sizes)
     parts = [1 + place for place in range(len(sizes))]
     samples = []
@@ -158,7 +158,7 @@ def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[Siz
 
 
 def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> SizeEstimate:
-    """Return what the time buys with a size, and what it takes."""
+    """Return the estimates for a size within the limits."""
     plan = size.plan
     pace = min(flops_per_second(size, samples) / size.flops, limits.loader)
     tokens = pace * max(0.0, limits.seconds * USABLE - BEGINNING)
@@ -179,17 +179,18 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
 
 
 def flops_per_second(size: Size, samples: Sequence[SizeSample]) -> float:
-    """Return the FLOP/s to expect: between measured sizes on a line of logarithms, beyond them that of the nearest."""
+    """Return the expected FLOP/s: log-log interpolation between measured sizes; beyond them, that of the nearest."""
     places = [math.log(sample.size.flops) for sample in samples]
     heights = [math.log(sample.flops_per_second) for sample in samples]
     return math.exp(float(np.interp(math.log(size.flops), places, heights)))
 
 
 def memory(size: Size, samples: Sequence[SizeSample]) -> float:
-    """Return the bytes that training a size takes above the process itself: as measured, or in proportion."""
+    """Return the bytes for training a size, beyond the process itself: measured, or extrapolated."""
     for sample in samples:
         if sample.size is size:
             return sample.memory
+    # Bytes per activation of each sample, after its parameters are subtracted; the median is robust to an outlier.
     each = [
         (sample.memory - BYTES * sample.size.parameters) / (sample.size.pass_tokens * sample.size.activations)
         for sample in samples
@@ -198,7 +199,7 @@ def memory(size: Size, samples: Sequence[SizeSample]) -> float:
 
 
 def counted_memory(size: Size, *, half: bool = False) -> float:
-    """Return the bytes that training a size takes by count, its activations in float32 or in `half` of that."""
+    """Return the counted bytes for training a size; `half`: activations in 16 bits."""
     return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
 
 
@@ -230,7 +231,7 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
 
 
 def disk_bytes(parameters: int, training: TrainingSettings) -> int:
-    """Return the bytes of a run with its checkpoints, one being written, and its models, in fp32."""
+    """Return the bytes of a run on disk: checkpoints, one more while it is written, and models, in fp32."""
     checkpoint = 12 * parameters  # the weights and two moments of each
     models = 1 + (training.steps // training.models_every if training.models_every else 0)
     return checkpoint * (training.keep + 1) + 4 * parameters * models

@@ -1,4 +1,4 @@
-"""Pretraining as a function: a recipe, settings and a corpus in; events on the way; a run folder at the end."""
+"""Pretraining as a function: recipe, settings and corpus in; events during the run; a run folder at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from osbert.training.tracking import NAME, read_lines
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRequest:
-    """A run as the user wants it; nothing is opened yet.
+    """The arguments of a run; nothing is opened yet.
 
     `recipe`: a name or path, "" for that of `origin`. `settings`: laid over the recipe, by name. `origin`: the folder
     of an encoder that is trained further.
@@ -40,13 +40,13 @@ class PretrainRequest:
     out: Path
     origin: Path | None = None
     general: Path | None = None
-    """The folder of a corpus of general text, by which it is measured what the encoder forgets."""
+    """Folder of a corpus of general text, to measure how much the encoder forgets."""
     opening: Opening = CAREFUL
     begun: float = field(default_factory=time.monotonic)
-    """When the minutes that it may take begin to count, by the monotonic clock."""
+    """Start of the time budget, by time.monotonic."""
 
     def plan(self) -> PretrainPlan:
-        """Open and check all of it. Raises UserError that lists everything that is wrong."""
+        """Open and check all inputs. Raises UserError that lists everything wrong."""
         plan = read_plan(
             self.recipe,
             self.settings,
@@ -60,23 +60,23 @@ class PretrainRequest:
 
 @dataclass(frozen=True)
 class EncoderRun(Run):
-    """A finished run that made an encoder."""
+    """A finished pretraining run."""
 
     reported: ClassVar[tuple[str, ...]] = ("folder", "metrics")
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Return the last value of everything that was measured, such as "mlm.loss" and "held_out.mlm.loss"."""
+        """The last value of every metric, such as "mlm.loss" and "held_out.mlm.loss"."""
         return {name: value for line in read_lines(self.folder / NAME) for name, value in line.items()}
 
 
 def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
-    """Pretrain to the end, from where the folder's run stands; the same request goes on with a run that was stopped.
+    """Pretrain to the end; the same request resumes a stopped run.
 
-    `watch` gets Notice, TrainingStart, Progress after each step, and Measurement; in a group that torchrun started, in
-    the first process alone. Raises UserError for what the user can mend (in a group in one process, and PeerFailure in
-    the others), and StopRequest when a `wish`, entered by the caller, has ended the run in good order.
-    KeyboardInterrupt passes through: the last step is saved before, if it had come to its end.
+    `watch` gets Notice, TrainingStart, Progress after each step, and Measurement; in a group started by torchrun only
+    in the first process. Raises UserError for errors of the user (in a group in one process, with PeerFailure in the
+    others), and StopRequest if a `wish`, entered by the caller, has stopped the run after a checkpoint.
+    KeyboardInterrupt is passed on, after a checkpoint of the last step if it was complete.
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
     if (vectors := read_vector_settings(request.recipe, request.settings)) is not None:
@@ -100,7 +100,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
 
 
 def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Watch, wish: Interruption) -> EncoderRun:
-    """Learn static vectors to the end, from where the folder's run stands."""
+    """Train static vectors to the end, or resume the run in the folder."""
     with joined() as group:
         if group.size > 1 or request.origin is not None:
             raise UserError(
@@ -124,7 +124,7 @@ def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Wa
 
 
 def _hold(out: Path, held: ExitStack) -> bool:
-    """Hold the run folder; return whether no run has begun there. Raises UserError when it holds something else."""
+    """Lock the run folder; return whether no run was started there. Raises UserError if it holds other files."""
     held.enter_context(claim(out))
     held.enter_context(locked(out))
     RunFolder(out).refuse_foreign()

@@ -1,4 +1,4 @@
-"""One pretraining run, from where it stands to its end: the learner, the loop with its evaluations, the run folder."""
+"""One pretraining run, started or resumed: the learner, the training loop with evaluations, the run folder."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"
-"""The setting data.micro_tokens, in the trainer's memory."""
+"""Key in the trainer's memory: the setting data.micro_tokens."""
 MODELS = "models"
-"""The folder of the models on the way (training.models_every), in the folder of the run."""
+"""Subfolder of the intermediate models (training.models_every)."""
 LOWEST, ENDED = "lowest", "ended"
-"""The lowest losses on other text, and why the run ends before its last step, in the trainer's memory."""
+"""Keys in the trainer's memory: the lowest losses on other text, and why the run ended early."""
 OWED = "owed"
-"""Whether a look at the held-out text was broken off, in the trainer's memory: it comes first when the run goes on."""
+"""Key in the trainer's memory: an evaluation was interrupted, and is done first when the run resumes."""
 
 
 class PretrainingRun:
-    """Trains what a plan says into a folder and reports by `watch`; a wish to stop ends it in good order."""
+    """Trains by a plan into a folder and reports to `watch`. A `wish` to stop ends it after a checkpoint."""
 
     def __init__(self, plan: PretrainPlan, out: Path, watch: Watch, wish: Interruption, group: Group = ALONE) -> None:
-        """Prepare; nothing is built or written yet. In a group of processes the first one writes for all."""
+        """Prepare without building or writing anything. In a group only the first process writes."""
         self.group = group
         self.plan = plan
         self.out = out
@@ -64,17 +64,16 @@ class PretrainingRun:
         self.wish = wish
         self.notices: list[str] = []
         self.changes: list[str] = []
-        """How the settings differ from those with which the run came to an end that it must not come to again."""
+        """Changed settings of a resumed run that had failed (diverged) with the earlier ones."""
         self.settled = -1
-        """The last step of which all is done and noted: what was measured as well as the weights."""
+        """The last step that is complete: its evaluation is recorded, too, so a checkpoint may be written."""
         self.clock: RunClock | None = None
         self.resumed = False
 
     def complete(self) -> bool:
-        """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
+        """Start or resume the run; return True if it finished, False if a wish stopped it.
 
-        Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
-        there is too little memory.
+        Raises UserError if the folder belongs to another run, and if disk or memory do not suffice.
         """
         with disk_needed(self.out), memory.needed("this run", "Free some, or take a smaller model."):
             return self._complete()
@@ -106,7 +105,7 @@ class PretrainingRun:
         return True
 
     def _begin(self) -> bool:
-        """Write what stands in the folder from the beginning; return whether the run there is finished already."""
+        """Write run.json, recipe and tokenizer; return whether the run is finished already."""
         settings, self.resumed = self.plan.settings, self.folder.begun
         self.changes = self.folder.begin(
             recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=recipe.defaults(type(settings))
@@ -142,14 +141,14 @@ class PretrainingRun:
         return trainer
 
     def _metrics(self, trainer: Trainer) -> Metrics | SilentMetrics:
-        """Return what writes the lines of metrics; in a group the first process writes for all."""
+        """Return the writer of metrics; in a group only the first process writes."""
         if self.group.rank:
             return SilentMetrics()
         queue = TrackerQueue(self.out, trainer.settings.track, trainer.notices)
         return Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory, queue=queue)
 
     def _adapt(self, trainer: Trainer) -> None:
-        """Do what follows from settings that are others than before the run was resumed."""
+        """Apply and report settings that have changed since the run was stopped."""
         changes, passes = self.group.gathered(self.changes, "changes")[0], self.plan.settings.data.micro_tokens
         if changes:
             trainer.counters.unusable = 0
@@ -210,7 +209,7 @@ class PretrainingRun:
         self._pass_on(trainer)
 
     def _steps(self, trainer: Trainer, metrics: Metrics | SilentMetrics, evaluate: Callable[[], None]) -> None:
-        """Take the steps that are left, or as many as come before a wish to stop."""
+        """Take the remaining steps, or those before a wish to stop."""
         every, models = trainer.settings.evaluate_every, trainer.settings.models_every
         if OWED in trainer.memory:
             evaluate()
@@ -239,10 +238,10 @@ class PretrainingRun:
         held_out: Sequence[Batch],
         others: Mapping[str, Sequence[Batch]],
     ) -> None:
-        """Measure on the held-out text, and on other text by its name; end the run where too much of that is forgotten.
+        """Evaluate on the held-out text and on other text; end the run if the latter is forgotten too much.
 
-        A wish to stop breaks it off, for it may take as long as many steps; it is then owed. In a group it goes on,
-        since all processes must do the same.
+        A wish to stop interrupts it, as it may take as long as many steps; it is then owed (OWED). In a group it is not
+        interrupted, since all processes must do the same.
         """
         trainer.memory[OWED] = True
         texts = {HELD_OUT: held_out} if self.loader.held else {}
@@ -252,6 +251,7 @@ class PretrainingRun:
                 means = {name: trainer.evaluate(batches) for name, batches in texts.items()}
         except StopRequest:
             return
+        # Until the results are written, an interruption must not save this step as complete.
         self.settled = -1
         lines = [
             Measurement(of=name, values=metrics.held_out(trainer.step, found, of=name)) for name, found in means.items()
@@ -263,7 +263,7 @@ class PretrainingRun:
             self.watch(line)
 
     def _end_if_forgetting(self, trainer: Trainer, means: Mapping[str, Mapping[str, Mean]]) -> None:
-        """Note that the run ends here if a loss on other text has risen above its lowest by more than the limit."""
+        """End the run if a loss on other text is above its lowest value by more than the setting `forgetting`."""
         limit = self.plan.settings.forgetting
         losses = {f"{of}.{name}.loss": mean.loss for of, found in means.items() for name, mean in found.items()}
         if limit is None or not losses:
@@ -276,7 +276,7 @@ class PretrainingRun:
             )
 
     def _other_text(self) -> dict[str, list[Batch]]:
-        """Return what is measured beside the held-out text; a notice says when an encoder comes with none."""
+        """Return the batches of other text; give a notice if an encoder to train further has none."""
         found = other_text(self.plan)
         if self.plan.origin is not None and not found:
             self._notice(
@@ -286,14 +286,14 @@ class PretrainingRun:
         return found
 
     def _stop_wished(self) -> bool:
-        """Return whether any process has received a signal to stop, so that all stop after the same step."""
+        """Return whether any process has received a signal to stop. All processes stop after the same step."""
         wishes = [number for number in self.group.gathered(self.wish.signal, "wishes to stop") if number is not None]
         if wishes:
             self.wish.signal = wishes[0]
         return bool(wishes)
 
     def _failed(self, trainer: Trainer, told: str) -> UserError:
-        """Note that the run has come to an end that the same command would come to again; return what can be done."""
+        """Record that the run diverged, as the same command would again; return the error with advice."""
         self.folder.fail(trainer.step)
         whole = trainer.checkpoints.steps()
         rate = self.plan.settings.optimizer.learning_rate
@@ -323,7 +323,7 @@ class PretrainingRun:
         self.group.first(lambda: self._conclude(trainer, metrics, weights))
 
     def _conclude(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
-        """Write the model of these weights and the report, and tell of them."""
+        """Write the model with these weights and the report, and report where they are."""
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
             learner = self._copy(weights)
@@ -348,7 +348,7 @@ class PretrainingRun:
         self._say(f"The model is in {self.out}; how it went is in {self._report()}.")
 
     def _keep_model(self, trainer: Trainer) -> None:
-        """Write the model of this step into a folder of its own; the run goes on as if it had not been."""
+        """Write the model of this step into its own folder, without an effect on the run."""
         if not trainer.sound:
             return  # the checkpoint of this step says so
         weights = tensors.weights(self.learner, trainer.parallel)
@@ -356,7 +356,7 @@ class PretrainingRun:
         self.group.first(lambda: self._write(folder, self._copy(weights)))
 
     def _write(self, folder: Path, learner: Learner) -> None:
-        """Write a learner of the main memory, its tokenizer, and its companions in folders of their names."""
+        """Write a learner (on the CPU) with its tokenizer, and its companions into subfolders."""
         for name, companion in learner.companions.items():
             self._write(folder / name, companion)
         folder.mkdir(parents=True, exist_ok=True)
@@ -366,7 +366,7 @@ class PretrainingRun:
             write_sentence_model(folder, model, width=learner.backbone.architecture.width)
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
-        """Return a learner of its own, in the main memory, with the run's weights."""
+        """Return a separate learner on the CPU with the run's weights."""
         learner = build_learner(self.plan)
         tensors.put_weights(learner, Alone(), weights)
         return learner
@@ -387,5 +387,5 @@ class PretrainingRun:
 
 
 def _over(trainer: Trainer) -> bool:
-    """Return whether there are no more steps to take."""
+    """Return whether the run has no more steps."""
     return trainer.finished or ENDED in trainer.memory

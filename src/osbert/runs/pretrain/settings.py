@@ -1,4 +1,4 @@
-"""The settings of pretraining: one table for each part and each objective, read and checked before any work."""
+"""The settings of pretraining: a table for each part and each objective, checked before the run."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from osbert.runs.pretrain.start import Origin
 
 VERIFIED = 2**30
-"""Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
+"""Most bytes of a corpus that is compared with its hashes before each run: a second or two."""
 
 
 BASIC = ("objectives", "family")
-"""The settings that decide what further settings there are."""
+"""Settings that determine which other settings exist."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What every recipe has; `schema` adds a table for each part and each objective."""
+    """Settings of every recipe; `schema` adds a table for each part and each objective."""
 
     objectives: tuple[str, ...] = ("mlm", "nsp")
-    """What is trained on: names of files in objectives/, or dotted names of one's own."""
+    """The objectives: names of files in objectives/, or dotted names of your own."""
     family: str | None = None
-    """The family of the backbone, a file in models/families/ whose settings are those of [model]; none: transformer."""
+    """The family of the backbone: a file in models/families/, with the settings in [model]; none: transformer."""
     minutes: float = 0.0
-    """Above 0, the minutes that the whole run may take, on the clock: a short test of the speed then decides
-    training.steps, which the run keeps however often it is stopped."""
+    """Time budget for the whole run in minutes; 0 for none. A short speed test then sets training.steps, which stay
+    the same if the run is stopped and resumed."""
     trained: Literal["heads"] | None = None
-    """heads: the encoder that the run goes on from stays as it is, and only heads learn. none: all weights learn."""
+    """heads: the encoder that is trained further is frozen, and only heads are trained. none: all weights are."""
     forgetting: float | None = None
-    """Nats by which a held-out loss on the text before, or on general text, may rise above its lowest; the run then
-    ends. none: it never does."""
+    """The run ends if a held-out loss on the earlier text, or on general text, rises above its lowest value by more
+    than this, in nats. none: it does not."""
 
     def __post_init__(self) -> None:
-        """Refuse a time that has passed, and a limit that is never looked at."""
+        """Raise ValueError for negative minutes, and for a limit of forgetting that is never evaluated."""
         if not 0 <= self.minutes < float("inf"):
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
@@ -66,9 +66,9 @@ class Recipe:
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
-    """Return the dataclass of a recipe's settings, with one table for each objective, under its name.
+    """Return the dataclass of a recipe's settings, with a table for each objective, under its name.
 
-    Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
+    Raises UserError for unknown objectives and families, and for code outside osbert without `trust`.
     """
     parts: list[Any] = [
         ("model", settings_of(family)),
@@ -87,9 +87,9 @@ def table_of(objective: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainPlan:
-    """A run that can begin: its settings resolved and its inputs opened and checked.
+    """A run that is ready to start: settings resolved, inputs opened and checked.
 
-    `budget`: what a run with `minutes` was given instead of them (budget.py); it is kept in run.json.
+    `budget`: the settings that replace `minutes` (budget.py); they are stored in run.json.
     """
 
     name: str
@@ -98,29 +98,29 @@ class PretrainPlan:
     tokenizer: AnyTokenizer
     budget: Mapping[str, Any] | None = None
     origin: Origin | None = None
-    """The encoder that is trained further, None for a fresh one."""
+    """The encoder that is trained further; None to start from random weights."""
     given: frozenset[str] = frozenset()
-    """The settings laid over the recipe, by their dotted names."""
+    """Dotted names of the settings that the user gave."""
     general: Corpus | None = None
-    """Text of no domain, on which it is measured what the encoder forgets."""
+    """Corpus of general text, to measure how much the encoder forgets."""
     remarks: tuple[str, ...] = ()
-    """What the user should know of the settings."""
+    """Remarks on the settings, for the user."""
     begun: float = dataclasses.field(default_factory=time.monotonic)
-    """When its minutes began to count, by the monotonic clock."""
+    """Start of the time budget, by time.monotonic."""
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Return the objectives by name, in their order."""
+        """The objectives by name, in their order."""
         return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
 
     def taken(self, *, resumed: bool) -> dict[str, Any]:
-        """Return what run.json keeps of the time that a run with minutes took until now; of a resumed one the rest."""
+        """Return the entry for run.json with the time taken so far; of a resumed run, since it was resumed."""
         if self.budget is None:
             return {}
         return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
 
     def loader(self, *, length: int) -> PretrainingLoader:
-        """Return the stream of steps over sequences of at most `length` tokens."""
+        """Return the loader of steps with sequences of at most `length` tokens."""
         data = self.settings.data
         length = max(one.room(length, self.tokenizer.form.specials(1)) for one in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
@@ -128,7 +128,7 @@ class PretrainPlan:
         return kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
-        """Return what identifies the inputs, and what a report shows of them. Folders are left out: data may move."""
+        """Return facts that identify the inputs, and those for the report. No folders: data may move."""
         return {
             "osbert": __version__,
             "recipe": self.name,
@@ -153,12 +153,12 @@ def read_plan(
     origin: Path | None = None,
     opening: Opening = CAREFUL,
 ) -> PretrainPlan:
-    """Return the plan of a run: a recipe's name or path, the settings laid over it, the corpus.
+    """Return the plan of a run: a recipe's name or path, the settings over it, the corpus.
 
-    `out`: the run's folder, None when nothing will be written. `origin`: the folder of an encoder that is trained
-    further; the model's sizes are then its own, and its recipe serves when `name` is empty.
+    `out`: the run's folder; None if nothing will be written. `origin`: the folder of an encoder to train further; it
+    gives the model's sizes, and the recipe if `name` is "".
 
-    Raises UserError that lists all that is wrong with them.
+    Raises UserError that lists everything wrong with them.
     """
     from osbert.runs.pretrain.start import Origin  # loads torch, which the settings do not need
 
@@ -204,12 +204,12 @@ def read_plan(
 
 
 def _recipe_settings(name: str, part: str) -> frozenset[str]:
-    """Return the settings in a table of a recipe, by their dotted names; none where no recipe is named."""
+    """Return the dotted names of the settings in a recipe's table; none if no recipe is named."""
     return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 
 
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
-    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by what they are."""
+    """Add problems that prevent writing a run into `out`; `inputs`: the folders that are read, by description."""
     if out.exists() and not out.is_dir():
         problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
     for what, folder in inputs.items():
@@ -224,7 +224,7 @@ def read_settings(
     model: Mapping[str, Any] | None = None,
     opening: Opening = CAREFUL,
 ) -> Any:
-    """Return a recipe's settings with those `given` by keyword laid over them, as an instance of its `schema`.
+    """Return a recipe's settings, overlaid with those `given` by keyword, as an instance of its `schema`.
 
     `model`: the model's family and table, and perhaps objectives, in place of the recipe's. Objectives of the user's
     own are imported if they are among those given, or if `opening` trusts the recipe's file.
@@ -248,7 +248,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     """Return the schema of a recipe, read as `table`, with the objectives and the family that are `given` over it.
 
     Objectives of the user's own are imported if they are among those given, or if `opening` trusts the recipe's file.
-    Raises UserError when there is no such objective or family, and at code that is not trusted.
+    Raises UserError for unknown objectives and families, and for code that is not trusted.
     """
     if (vectors := vector_schema(table)) is not None:
         return vectors
@@ -265,7 +265,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
 
 
 def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
-    """Return the objectives and the family, which decide what further settings there are."""
+    """Return the objectives and the family, which determine the other settings."""
     base = {key: table[key] for key in BASIC if key in table}
     chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
     if not chosen.objectives:
@@ -274,7 +274,7 @@ def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
 
 
 def _check(plan: PretrainPlan, problems: Problems) -> None:
-    """Report what stands against a run, in words that say what to do."""
+    """Add a problem, with advice, for each reason why the run cannot start."""
     from osbert.training.processor import choose
 
     settings, corpus = plan.settings, plan.corpus
@@ -309,7 +309,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
 
 
 def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
-    """Report lengths of sequences that the model or the corpus cannot have."""
+    """Add problems for lengths of sequences that the model or the corpus does not support."""
     settings = plan.settings
     names = ("length", "long_length") if settings.data.long_share else ("length",)
     for name in names:
@@ -326,7 +326,7 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
 
 
 def _check_form(plan: PretrainPlan, problems: Problems) -> None:
-    """Report how the model does not fit the special pieces of the corpus's tokenizer."""
+    """Add problems if the model does not fit the special pieces of the corpus's tokenizer."""
     model, tokenizer = plan.settings.model, plan.tokenizer
     second = tokenizer.form.second_segment
     for objective in plan.objectives.values():
@@ -354,7 +354,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
 
 
 def _stream_conflicts(plan: PretrainPlan) -> Iterator[str]:
-    """Yield why a corpus cannot be read as streams, or must be."""
+    """Yield a message if a corpus cannot be read as streams, or must be."""
     own = [name for name, objective in plan.objectives.items() if objective.lays_out()]
     if plan.settings.data.streams and own:
         yield f"data.streams = true cuts the text regardless of sequences, but {own[0]} lays out its own. Drop one."
@@ -363,7 +363,7 @@ def _stream_conflicts(plan: PretrainPlan) -> Iterator[str]:
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
-    """Yield which objectives and settings undo one another."""
+    """Yield a message for each pair of objectives or settings that conflict."""
     kinds = {name: type(objective) for name, objective in plan.objectives.items()}
     for name, objective in plan.objectives.items():
         if plan.settings.data.duplicates and objective.course():

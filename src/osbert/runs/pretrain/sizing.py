@@ -1,4 +1,4 @@
-"""How large a model to train in the minutes and on the text at hand: sizes are compared, the best gets a recipe."""
+"""Chooses the model size for given minutes and text: compares sizes, and writes a recipe for the best."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from osbert.training import probe
 from osbert.training.memory import device_memory
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
-"""The recipe whose size is varied unless another is given, by the kind of device that is planned for."""
+"""Default recipe whose size is varied, by kind of device."""
 ASSUMED_GPU, ASSUMED_SHARE = "H100", 0.35
-"""What is planned for with --gpu where there is none: its published peak, and the share of it that training reaches
-at a width of 768 or more; narrower models reach less, in proportion."""
+"""The assumed GPU for --gpu on a machine without one, and the fraction of its published peak that training reaches at
+a width of 768 or more; at smaller widths it is lower in proportion."""
 OURS = "# `osbert plan` may write this file anew as long as nobody has changed it ({})."
-"""The first line of a recipe, with a hash of what follows."""
+"""First line of a recipe, with a hash of the rest of the file."""
 LOADING = 0.1
 """Fraction of the test's time in which the loader runs alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizeRequest:
-    """What to plan for; nothing is opened yet.
+    """The arguments of a plan; nothing is opened yet.
 
-    `recipe` and `settings`: as for pretraining, their size is varied; "" for one that suits the device. `minutes` that
-    pretraining may take. `gpu`: plan for the GPU of this machine, or for an assumed one if it has none. `seconds` that
-    the test of the speed takes.
+    `recipe` and `settings`: as for pretraining; the model's size is varied. "" for the default recipe of the device.
+    `minutes`: for pretraining. `gpu`: plan for the GPU of this machine, or for an assumed one. `seconds`: for the speed
+    test.
     """
 
     recipe: str = ""
@@ -55,13 +55,13 @@ class SizeRequest:
 
     @property
     def name(self) -> str:
-        """Return the recipe whose size is varied."""
+        """The recipe whose size is varied."""
         return self.recipe or RECIPES["cuda" if self.gpu else "cpu"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizeComparison:
-    """What the minutes buy, size by size, and the `best` of the estimates. `absent`: the device is not here."""
+    """The estimates for each size, and the `best` one. `absent`: this machine lacks the device."""
 
     reported: ClassVar[tuple[str, ...]] = ("absent", "best", "estimates")
 
@@ -73,10 +73,10 @@ class SizeComparison:
 
 
 def plan_size(request: SizeRequest, *, out: Path, watch: Watch = ignore) -> SizeComparison:
-    """Compare sizes of a model, and write a recipe for the best of them into the file `out`.
+    """Compare sizes of a model, and write a recipe for the best one to the file `out`.
 
-    `watch` gets the comparison itself, and Notice. Raises UserError for a file that this did not write, and where no
-    size fits into the memory or there is no time to train.
+    `watch` gets the comparison and Notice. Raises UserError if `out` is a file that osbert did not write, if no size
+    fits into memory, and if there is no time to train.
     """
     for name, value in (("minutes", request.minutes), ("seconds", request.seconds)):
         if not 0 < value < float("inf"):
@@ -93,7 +93,7 @@ def plan_size(request: SizeRequest, *, out: Path, watch: Watch = ignore) -> Size
 
 
 def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> SizeComparison:
-    """Return what the minutes buy, size by size: measured for so many seconds in the folder `run`, or assumed."""
+    """Return the comparison of sizes, measured in the folder `run`, or assumed if the device is absent."""
     plan = read_plan(request.name, request.settings, corpus=request.corpus, out=run, opening=request.opening)
     device, absent = planned_device(plan.settings.training.device, gpu=request.gpu)
     plan = replace(plan, settings=replace(plan.settings, training=replace(plan.settings.training, device=device)))
@@ -113,9 +113,9 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
 
 
 def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
-    """Return the device to plan for, and whether this machine lacks it; `wanted` is the setting training.device.
+    """Return the device to plan for, and whether this machine lacks it; `wanted`: the setting training.device.
 
-    Raises UserError when --gpu and training.device differ.
+    Raises UserError if --gpu and training.device differ.
     """
     if wanted == "auto":
         wanted = "cuda" if gpu else "cpu"
@@ -128,14 +128,14 @@ def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
 
 
 def to_measure(sizes: Sequence[Size], kind: str) -> list[Size]:
-    """Return the sizes to train for some seconds; when none of the usual ones is there, the smallest."""
+    """Return the sizes to train for some seconds; the smallest if none of MEASURED is among them."""
     return [size for size in sizes if (size.sizes.layers, size.sizes.width) in plan_sizes.MEASURED[kind]] or list(
         sizes[:1]
     )
 
 
 def assumed(sizes: Sequence[Size]) -> list[SizeSample]:
-    """Return samples of a GPU that is not here: a fraction of its published peak, and activations in bf16."""
+    """Return assumed samples for an absent GPU: a fraction of its published peak, and activations in bf16."""
     return [
         SizeSample(
             size=size,
@@ -147,19 +147,19 @@ def assumed(sizes: Sequence[Size]) -> list[SizeSample]:
 
 
 def available_memory(kind: str, *, absent: bool) -> float:
-    """Return the bytes of memory that a run could use; those of an 80 GB card when the GPU is not here."""
+    """Return the bytes of memory for a run; 80 GB for an absent GPU."""
     if absent:
         return 80e9
     return device_memory(torch.device(kind))
 
 
 def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
-    """Return the size with the lowest expected loss among those that fit into so many bytes of memory.
+    """Return the size with the lowest expected loss among those that fit into `memory` bytes.
 
-    Where that one would see its text too often to learn from it, it is the smallest: more weights would only learn the
-    text by heart, which the expected loss does not know.
+    If that size would repeat its text too often (USELESS), it is the smallest that fits: larger models would memorise
+    the text, which the expected loss does not model.
 
-    Raises UserError when none fits, and when there is no time to train.
+    Raises UserError if no size fits, and if there is no time to train.
     """
     fitting = [row for row in estimates if row.memory <= memory]
     if not fitting:
@@ -179,7 +179,7 @@ def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
 
 
 def remarks(found: SizeComparison) -> Iterator[str]:
-    """Yield what stands under a table of the sizes: what the figures are, and whether the text suffices."""
+    """Yield remarks under the table of sizes: the meaning of the figures, and whether the text suffices."""
     best, plan = found.best, found.plan
     guessing = plan.corpus.unigram_entropy
     if found.absent:
@@ -214,7 +214,7 @@ def remarks(found: SizeComparison) -> Iterator[str]:
 
 
 def write_recipe(found: SizeComparison, out: Path) -> None:
-    """Write the recipe of the best size: the recipe and settings that were varied, its size and device, the minutes."""
+    """Write the recipe of the best size: the varied recipe and settings, the size, the device and the minutes."""
     request, best = found.request, found.best
     chosen = best.size.plan.settings
     table: dict[str, Any] = recipe.override(recipe.read(request.name), request.settings, schema=type(chosen))
@@ -234,7 +234,7 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raise UserError when what is at `out` is not a recipe that `write_recipe` wrote and nobody changed."""
+    """Raise UserError if `out` exists and is not an unchanged recipe of `write_recipe`."""
     require_file(out)
     if out.exists() and not is_stream(out):
         first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
@@ -250,7 +250,7 @@ def _seal(text: str) -> str:
 
 
 def short(number: float) -> str:
-    """Return a number in three digits: 950, "1.49M", "12.3G"."""
+    """Return a number with three digits and a unit: "950", "1.49M", "12.3G"."""
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= unit:
             return f"{number / unit:.3g}{letter}" if number < 999.5 * unit else f"{number / unit:.0f}{letter}"

@@ -1,4 +1,4 @@
-"""The speed test of `bench`, `plan` and `pretrain --minutes`: a plan's own learner and loader, for some seconds."""
+"""The speed test of `bench`, `plan` and `pretrain --minutes`: trains the plan's learner for some seconds."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from osbert.training.probe import Speed, loader_speed, probe, resident_memory
 from osbert.training.trainer import Trainer
 
 POOL = 2**16
-"""Tokens in the loader's pools during a test, so that laying out the first does not take all of it."""
+"""Most tokens in the loader's pools during a test; laying out a full pool would take too much of its time."""
 ENDLESS = 10**9
-"""Steps of the run whose first ones a test takes."""
+"""Steps of the run in a test, which only takes the first ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps of one sequence length, and their fraction of a run."""
+    """A sequence length, and the fraction of a run's steps that have it."""
 
     length: int
     share: float
 
 
 def phases(plan: PretrainPlan) -> list[Phase]:
-    """Return the phases of a run: one, or two when its last steps are on longer sequences."""
+    """Return the phases of a run: one, or two if the last steps have longer sequences."""
     data = plan.settings.data
     short = Phase(length=data.length, share=1 - data.long_share)
     return [phase for phase in (short, Phase(length=data.long_length, share=data.long_share)) if phase.share]
 
 
 class SpeedTest:
-    """Trains the learner of a plan to see how fast it goes; nothing of it stays.
+    """Trains the learner of a plan to measure its speed. The learner is discarded.
 
-    All processes of a group take part, and take as many steps.
+    All processes of a group take part with equal numbers of steps.
     """
 
     def __init__(self, plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> None:
-        """Build the learner; what the test writes goes into the folder `scratch`, which the caller removes."""
+        """Build the learner. Files of the test go to the folder `scratch`, which the caller removes."""
         self.memory_before = resident_memory()
         started = time.perf_counter()
         self.plan = plan
@@ -56,7 +56,7 @@ class SpeedTest:
         self.trainer: Trainer | None = None
 
     def speed(self, length: int, *, seconds: float) -> Speed:
-        """Return the speed of steps on sequences of at most `length` tokens, measured in about so many seconds."""
+        """Return the speed on sequences of at most `length` tokens, measured for about `seconds` seconds."""
         settings = self.plan.settings
 
         def begin(size: int) -> Trainer:
@@ -70,13 +70,13 @@ class SpeedTest:
         return probe(begin, batch=settings.data.batch, seconds=seconds)
 
     def flops_per_token(self, length: int) -> float:
-        """Return the FLOPs of training on a token, the mean over a step."""
+        """Return the FLOPs of training on one token, as a mean over a step."""
         step = next(self._loader(length, batch=self.plan.settings.data.batch).steps(Cursor()))
         size = StepSize.of(self.learner, step.batches)
         return training_flops(self.learner, size) / size.tokens
 
     def checkpoint_seconds(self) -> float:
-        """Return how long writing a checkpoint of what was trained last takes."""
+        """Return the seconds for writing a checkpoint of the last trained learner."""
         if self.trainer is None:
             raise ValueError("there is nothing to write before a speed was measured")
         started = time.perf_counter()
@@ -90,6 +90,6 @@ class SpeedTest:
 
 
 def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:
-    """Return the tokens a second that the loader gives by itself, its whole pools included: no model trains faster."""
+    """Return the tokens per second of the loader alone, with full pools: an upper bound for training."""
     pool = min(plan.settings.data.pool, plan.corpus.tokens)
     return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)

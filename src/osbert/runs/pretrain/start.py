@@ -1,4 +1,4 @@
-"""Goes on from a trained encoder on another corpus: its weights, its sizes, and the text that it was measured on."""
+"""Further pretraining of an encoder on another corpus: its weights, its sizes, and its held-out text."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 
 KEPT_OUT = "held_out.npz"
-"""The file in a run folder with the batches that the run was measured on."""
+"""File in a run folder with the held-out batches of the run."""
 FURTHER = "further"
-"""The packaged recipe by which encoders without a recipe go on."""
+"""Packaged recipe for training encoders further that have no recipe."""
 KEEPING = 5e-5
-"""The highest learning rate that is taken by default. Linear probes of all-MiniLM-L6-v2 on SST-2 after 100 steps keep
-their accuracy at it; 3e-3, the rate of the recipe cpu, leaves little of it."""
+"""Highest default learning rate. With it, linear probes of all-MiniLM-L6-v2 on SST-2 keep their accuracy after 100
+steps; with 3e-3, the rate of the recipe cpu, most of it is lost."""
 FREE = ("vocabulary", "dropout", "attention_dropout", "deviation", "neighbours", "scaled_outputs")
-"""Settings of an architecture that fit any weights."""
+"""Settings of an architecture that may differ from those of the weights."""
 
 
 def recipe_of(folder: Path) -> str:
-    """Return the path of the recipe that a folder's encoder was pretrained by, else the name of one for others."""
+    """Return the path of the recipe in a folder, or FURTHER if it has none for pretraining."""
     path = folder / "recipe.toml"
     return str(path) if path.is_file() and "objectives" in recipe.read(path) else FURTHER
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The run folder, or Hugging Face folder, whose encoder is trained further."""
+    """The encoder that is trained further, from a run folder or a Hugging Face folder."""
 
     source: Folder
     architecture: Sizes
@@ -50,7 +50,7 @@ class Origin:
 
     @classmethod
     def open(cls, folder: Path, opening: Opening = CAREFUL) -> Origin:
-        """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's, or is damaged."""
+        """Read the config and the tokenizer of a folder. Raises UserError if it has no encoder or is damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(
                 f"{folder} holds no encoder (config.json is missing). Give the folder of a finished run or of a model.",
@@ -61,24 +61,24 @@ class Origin:
 
     @property
     def folder(self) -> Path:
-        """Return the path of the folder."""
+        """The path of the folder."""
         return self.source.path
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of the weights, in whichever files they are."""
+        """A hash of the weights."""
         return self.source.fingerprint
 
     def recipe(self) -> str:
-        """Return the path of the recipe that the encoder was pretrained by, else the name of one for such encoders."""
+        """Return the path of the encoder's recipe, or FURTHER; see `recipe_of`."""
         return recipe_of(self.folder)
 
     def gentle_rates(self, optimizer: OptimizerSettings, given: Container[str]) -> tuple[OptimizerSettings, list[str]]:
         """Return the optimiser settings with learning rates low enough for trained weights, and lines that report them.
 
-        A recipe's rate is one for fresh weights, and its warm-up does not spare others. `given`: the settings that the
-        user has chosen, by their dotted names; their rates stay. Where Muon moves the blocks' matrices, its rate goes
-        down by as much as the other one's.
+        A recipe's rate is meant for random weights; even with its warm-up it would destroy trained ones. `given`:
+        dotted names of settings that the user has chosen; their rates are kept. With Muon, its rate is lowered by the
+        same factor.
         """
         share = KEEPING / optimizer.learning_rate
         rates = {"learning_rate": optimizer.learning_rate}
@@ -94,18 +94,18 @@ class Origin:
         return replace(optimizer, **lower), lines
 
     def table(self) -> dict[str, Any]:
-        """Return what a recipe says of the model: its family and settings; the vocabulary is left to the corpus."""
+        """Return the model's part of a recipe: family and settings. The vocabulary is that of the corpus."""
         family = self.architecture.family
         named = None if family == DEFAULT_FAMILY else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
     def objectives(self) -> dict[str, list[str]]:
-        """Return the objectives in place of those of its `recipe`, for an encoder that has no masked pieces."""
+        """Return the objectives that replace those of FURTHER for models without masked pieces; {} for others."""
         own = self.architecture.language_objective
         return {"objectives": [own]} if own and self.recipe() == FURTHER else {}
 
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
-        """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
+        """Add a problem for each setting, or tokenizer of the corpus, that does not match the encoder."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
             problems.add(
@@ -130,7 +130,7 @@ class Origin:
     def learner(
         self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
-        """Return the learner, and the names of its heads and companions that are not in the folder: these are fresh."""
+        """Return the learner, and the names of its heads and companions that the folder lacks (newly initialised)."""
         with seeded(seed):
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
@@ -143,11 +143,12 @@ class Origin:
         self.source.release()
         learner = Learner(backbone, heads)
         fresh += [name for name, companion in learner.companions.items() if not self._filled(name, companion)]
+        # Only now are embeddings added for new pieces: the weights in the folder have the old vocabulary's size.
         add_pieces(learner, spellings(self.tokenizer, tokenizer))
         return learner, fresh
 
     def _filled(self, name: str, companion: Learner) -> bool:
-        """Fill a companion from the folder of its name; return whether all that its head reads is there."""
+        """Load a companion from its subfolder; return whether all weights that its head needs were there."""
         source = open_folder(self.folder / name, self.source.opening)
         try:
             source.fill(companion).require_complete(str(source), but="pooler.")
@@ -156,6 +157,6 @@ class Origin:
         return True
 
     def held_out(self) -> list[Batch]:
-        """Return the batches that the encoder was measured on before; none when they were not kept."""
+        """Return the held-out batches of the encoder's run; [] if the folder has none."""
         path = self.folder / KEPT_OUT
         return read_batches(path) if path.is_file() else []

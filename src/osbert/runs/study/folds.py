@@ -1,4 +1,4 @@
-"""Cross-validation: every row is predicted by a run that has not seen it, and one more run makes the model."""
+"""Cross-validation: each row is predicted by a run that was not trained on it; one more run gives the model."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RECIPE, RunFolder
 
 PREDICTIONS = "predictions.jsonl"
-"""The prediction of every row by the fold that has not seen it, in the folder of the cross-validation."""
+"""File with the prediction of each row by the run of its fold."""
 WHOLE, FOLD = "whole", "fold"
-"""What the run that makes the model is called, and those of the folds."""
+"""Names of the run on all rows, and of those of the folds."""
 BINS = 10
-"""Into so many ranges numbers are put, each of which is dealt evenly."""
+"""Number of quantile ranges by which numeric labels are stratified."""
 SHOWN = 5
 """Most lines in a warning."""
 
@@ -102,9 +102,9 @@ def all_rows(task: Task, splits: Splits) -> list[Record]:
 
 
 def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> Integers:
-    """Return the fold of each row (n,). Raises UserError when there are too few rows or groups.
+    """Return the fold of each row (n,). Raises UserError if there are too few rows or groups.
 
-    A row whose cell of the group is empty is a group of its own, with a warning.
+    A row with an empty cell in the group column forms its own group, with a warning.
     """
     wanted = plan.comparison
     cells = plan.task.source.cells(wanted.group) if wanted.group else {}
@@ -120,7 +120,7 @@ def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> I
 
 
 def strata(labels: Sequence[Any]) -> list[str]:
-    """Return what is dealt evenly, for each label: the label, or the range that a number is in.
+    """Return the stratum of each label: the label itself, or the range of a number.
 
     >>> strata(["pos", "neg"]), strata([0.5, 2.0])
     (["'pos'", "'neg'"], ['0', '5'])
@@ -169,7 +169,7 @@ def trial_of(part: str, seed: int, folder: Path) -> StudyTrial:
 
 
 def part_of(trial: StudyTrial) -> str:
-    """Return which rows a trial learns from."""
+    """Return the rows that a trial is trained on."""
     return trial.name.partition(",")[0]
 
 

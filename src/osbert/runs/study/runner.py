@@ -23,18 +23,18 @@ from osbert.runs.contract import Watch, ignore
 from osbert.training.run_folder import RunFolder
 
 RESTART = 1000
-"""What is added to the seed of a run that has collapsed, for the run in its place."""
+"""Added to the seed of a collapsed run for the run that replaces it."""
 
 Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTrial:
-    """One run of a study, with the `name` that it has for people, and its run folder.
+    """One run of a study, with its display name and its run folder.
 
-    `settings`: what the study's `work` needs to run it. `after`: the name of the trial whose end it waits for. `again`:
-    the trial that is run in its place if it collapses. `replaces`: the name of the folder of the collapsed trial.
-    `kind`: trials of one kind take about as long as each other.
+    `settings`: the argument for the study's `work`. `after`: the name of a trial that must end first. `again`: the
+    trial that replaces it if it collapses. `replaces`: the folder name of the collapsed trial. `kind`: trials of one
+    kind take about the same time.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("name", "folder", "seed", "replaces")
@@ -49,13 +49,13 @@ class StudyTrial:
     kind: str = ""
 
     def or_else(self, again: StudyTrial) -> StudyTrial:
-        """Return the trial with another that is run in its place if it collapses."""
+        """Return the trial with a replacement that is run if it collapses."""
         return dataclasses.replace(self, again=dataclasses.replace(again, replaces=self.folder.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """How a trial ended: its `best` epoch as run.json has it, empty if there is none. `replaced`: another counts."""
+    """The result of a trial: its `best` epoch from run.json, {} if it failed. `replaced`: its replacement counts."""
 
     trial: StudyTrial
     finished: bool
@@ -64,28 +64,28 @@ class TrialResult:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Return the scores of the best epoch."""
+        """The scores of the best epoch."""
         return self.best.get("metrics", {})
 
     @property
     def collapsed(self) -> str:
-        """Return the one answer that its best epoch gives to all development rows, "" if it gives several."""
+        """The one prediction of its best epoch for all development rows, "" if they differ."""
         return str(self.best.get("collapsed", ""))
 
     @property
     def counts(self) -> bool:
-        """Return whether it is among the runs that medians and means are taken over."""
+        """Whether it counts for medians and means."""
         return bool(self.best) and not self.replaced
 
 
 def read_result(trial: StudyTrial) -> TrialResult:
-    """Return how a trial ended, from its run folder."""
+    """Return the result of a trial from its run folder."""
     finished = RunFolder(trial.folder).facts.get("finished")
     return TrialResult(trial=trial, finished=finished is not None, best=(finished or {}).get("best", {}))
 
 
 def read_results(trial: StudyTrial) -> list[TrialResult]:
-    """Return the result of a trial and, if it has collapsed, of that in its place; the last one counts."""
+    """Return the result of a trial and, if it collapsed, that of its replacement; the last one counts."""
     result = read_result(trial)
     if not (result.collapsed and trial.again):
         return [result]
@@ -94,7 +94,7 @@ def read_results(trial: StudyTrial) -> list[TrialResult]:
 
 @dataclass(frozen=True)
 class TrialBegin:
-    """A trial is looked at: it is the `number`th of `total`, which is 0 where it is not known."""
+    """Event: the `number`th of `total` trials begins; `total` is 0 if it is not known."""
 
     trial: StudyTrial
     number: int
@@ -107,7 +107,7 @@ class TrialBegin:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """A trial has ended: the `number`th of the `total` that were not finished before. `left`: seconds for the rest."""
+    """Event: a trial ended, the `number`th of `total` unfinished ones. `left`: estimated seconds for the rest."""
 
     result: TrialResult
     number: int
@@ -122,7 +122,7 @@ class TrialEnd:
 
 @dataclass(frozen=True)
 class TrialRestart:
-    """A trial has collapsed, and the one in its place begins."""
+    """Event: a trial has collapsed, and its replacement begins."""
 
     trial: StudyTrial
     again: StudyTrial
@@ -133,7 +133,7 @@ class TrialRestart:
 
 
 def finished_before(trial: StudyTrial) -> bool:
-    """Return whether a trial has come to its end, so that it need not be run."""
+    """Return whether a trial is finished and need not be run."""
     return RunFolder(trial.folder).finished
 
 

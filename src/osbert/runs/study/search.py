@@ -1,4 +1,4 @@
-"""Which settings a comparison tries: the paper's grids, or proposals by optuna that learn from the results so far."""
+"""The settings that a comparison tries: the paper's grids, or proposals by optuna based on the results so far."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "training.epochs": (3,),
     },
 }
-"""What a search tries, every setting's values with every other's: appendix A.3, and section 4.1 for GLUE."""
+"""The grids of the paper (all combinations): appendix A.3, and section 4.1 for GLUE."""
 
 RATES = {"full": (1e-5, 1e-4), "adapters": (1e-4, 1e-2), "lora": (1e-4, 1e-2)}
-"""The learning rates among which optuna searches, by what is tuned."""
+"""Range of optuna's learning rates, by kind of tuning."""
 BATCHES, EPOCHS = (8, 16, 32), (2, 4)
-"""The batches, and the fewest and most epochs, among which optuna searches."""
+"""Batches, and the range of epochs, of optuna's search."""
 PROPOSALS = "proposals.json"
-"""What optuna has proposed so far, in the folder of the trials."""
+"""File in the folder of the trials with optuna's proposals so far."""
 
 Search = Literal["none", "paper", "glue", "optuna"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Several runs in place of one; the best on the development rows is the run folder's model."""
+    """Several runs instead of one. The best one on the development rows becomes the model."""
 
     seeds: int = 0
-    """Runs with so many seeds, --seed and those after it: median, mean and deviation are reported; 0 for one run."""
+    """Number of seeds, from --seed on; median, mean and standard deviation are reported. 0 for one run."""
     search: Search = "none"
     """Settings to try, with every seed: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue
     (batch 32, 3 epochs, learning rate 5e-5, 4e-5, 3e-5, 2e-5) or optuna (as many as --trials, each proposed from the
@@ -50,13 +50,13 @@ class Comparison:
     trials: int = 0
     """How many settings optuna tries."""
     folds: int = 0
-    """Cross-validation: the rows are dealt into so many folds, each predicted by a run that has not seen it, and the
-    mean, deviation and interval of the scores are reported; the model is that of one more run, as without folds."""
+    """Cross-validation with this many folds, each predicted by a run on the others; mean, deviation and interval of the
+    scores are reported. The model is that of one more run, as without folds."""
     group: str = ""
-    """The column of which all rows with the same cell go into one fold, such as the patient or the author."""
+    """Column for grouped folds, such as patient or author: rows with the same value go into one fold."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no comparison."""
+        """Raise ValueError for numbers out of range and for settings that exclude each other."""
         if self.folds and (self.folds < 2 or self.seeds or self.search != "none"):
             raise ValueError("folds must be 2 or more, and go with neither seeds nor search")
         if self.group and not self.folds:

@@ -15,7 +15,7 @@ from osbert.runs.topics.result import Topic, TopicTally
 DRAWN = 30
 """Most topics in the picture of sizes."""
 LONGEST = 600
-"""Most characters of a text that are shown."""
+"""Most characters shown of a text."""
 
 
 def topics_report(path: Path, found: TopicTally, *, name: str) -> Path:

@@ -23,26 +23,26 @@ from osbert.runs.topics.words import topic_words
 from osbert.runs.vector_input import VectorInput
 
 TYPICAL = 5
-"""Texts that are shown of a topic."""
+"""Number of typical texts shown for a topic."""
 FEWEST = 4
-"""Texts below which no number of topics can be chosen."""
+"""Fewest texts for choosing the number of topics."""
 Numbers = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicProgress:
-    """An event: so many numbers of topics were tried."""
+    """Event: `done` of `count` numbers of topics were tried."""
 
     done: int
     count: int
 
 
 def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0, watch: Watch = ignore) -> TopicTally:
-    """Cluster texts by their vectors into `topics` topics, 0 for the number that the silhouette chooses, into a folder.
+    """Cluster texts by their vectors into `topics` topics; 0: the number with the highest silhouette.
 
-    The folder has rows.csv, the topic of each text with the cosine with its centre; topics.csv; and report.html. Topics
-    are numbered from 1, the largest first. Memory is that of 65,536 vectors, of some blocks and of the words. Raises
+    The folder `out` gets rows.csv (the topic of each text and the cosine with its centre), topics.csv and report.html.
+    Topics are numbered from 1, the largest first. Memory holds 65,536 vectors, some blocks, and the words. Raises
     UserError for data that cannot be read, and for more topics than texts.
     """
     if topics < 0 or topics == 1:
@@ -85,17 +85,18 @@ def _silhouettes(vectors: Vectors, name: str, seed: int, watch: Watch) -> dict[i
 
 
 def _by_size(vectors: Vectors, centres: Vectors) -> tuple[Numbers, Vectors]:
-    """Return the topic of each vector and the centres, the largest topic first, without those that are empty."""
+    """Return the topic of each vector and the centres, the largest topic first, without empty topics."""
     labels = np.concatenate([block for block, _ in assigned_blocks(vectors, centres)])
     sizes = np.bincount(labels, minlength=len(centres))
     order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+    # The inverse of the permutation `order`: old label -> rank by size.
     ranks = np.empty(len(centres), np.int64)
     ranks[order] = np.arange(len(order))
     return ranks[labels], centres[order]
 
 
 def _cosines(vectors: Vectors, labels: Numbers, centres: Vectors) -> Vectors:
-    """Return each vector's cosine with the centre of its topic, (n,)."""
+    """Return the cosine of each vector with the centre of its topic, (n,)."""
     directions = normalized(centres)
     found = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
@@ -107,13 +108,14 @@ def _cosines(vectors: Vectors, labels: Numbers, centres: Vectors) -> Vectors:
 
 
 def _described(opened: VectorFile, labels: Numbers, cosines: Vectors) -> list[Topic]:
-    """Return the topics with their words and typical texts, each of which is named once."""
+    """Return the topics with their words and typical texts; equal texts are named once."""
     sizes = np.bincount(labels)
     spelt = ((topic, " ".join(row.texts)) for topic, row in zip(labels.tolist(), opened.all_rows(), strict=True))
     found = []
     for number, words in enumerate(topic_words(spelt, len(sizes))):
         members = np.flatnonzero(labels == number)
         near = members[np.argsort(-cosines[members], kind="stable")[: 4 * TYPICAL]].tolist()
+        # In reverse, so that of equal texts the nearest one, which comes last, is kept.
         once = {row.texts: (row, place) for row, place in reversed(list(zip(opened.rows(near), near, strict=True)))}
         kept = sorted(once.values(), key=lambda one: near.index(one[1]))[:TYPICAL]
         texts = [TopicText(line=row.line, cosine=float(cosines[place]), texts=row.texts) for row, place in kept]

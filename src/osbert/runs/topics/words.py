@@ -1,4 +1,4 @@
-"""The words that tell a topic from the others: class-based TF-IDF (Grootendorst 2022, section 3.3)."""
+"""Characteristic words of topics: class-based TF-IDF (Grootendorst 2022, section 3.3)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from osbert.text.terms import terms
 
 MOST = 4_000_000
-"""Words of all topics together that are counted at a time; beyond, those counted once are dropped."""
+"""Most distinct words in all counters together; above it, words with a count of 1 are dropped."""
 
 
 def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) -> list[list[tuple[str, float]]]:
     """Return the `most` words of each of `count` topics with their weights, the heaviest first; rows: (topic, text).
 
-    A word t weighs tf(t, c) ln(1 + A / tf(t)) s(t, c) in topic c: tf(t, c) is its part of the topic's words, tf(t) its
-    occurrences in all topics, and A the mean number of words of a topic. s is ours: how far the part of the word's
-    occurrences that is in the topic lies from chance (0) to all (1). Without it articles and the like come first, in
-    any language. Numbers and single letters are left out.
+    The weight of word t in topic c is tf(t, c) ln(1 + A / tf(t)) s(t, c). tf(t, c) is its fraction of the topic's
+    words, tf(t) its occurrences in all topics, and A the mean number of words of a topic. s is our addition: the
+    fraction of the word's occurrences in the topic, rescaled so that chance is 0 and all is 1. Without it function
+    words come first, in any language. Numbers and single letters are left out.
 
     >>> [[word for word, weight in words] for words in topic_words([(0, "the cat sat"), (1, "the dog ran")], 2)]
     [['cat', 'sat'], ['dog', 'ran']]

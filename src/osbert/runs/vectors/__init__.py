@@ -1,1 +1,1 @@
-"""Static vectors of words: word2vec and GloVe, learnt from a corpus by loops of their own."""
+"""Static word vectors: training of word2vec and GloVe on a corpus."""

@@ -1,4 +1,4 @@
-"""What one process does in a round of word2vec or GloVe: its part of the corpus, or of the counts, onto the tables."""
+"""The work of one process in a round of word2vec or GloVe: updates the tables from its part of the data."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from osbert.models.vectors import glove, word2vec
 from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
 
 BLOCK = 1 << 16
-"""Words that are read, thinned out and laid out in windows at a time; windows end at its ends."""
+"""Words that are read and processed at a time. Windows do not cross the ends of a block."""
 ROUND = 64
-"""Blocks in a round of word2vec, after which the tables are saved."""
+"""Blocks in a round of word2vec. The tables are saved after each round."""
 LOOK = 50
-"""Of so many steps the loss of one is measured."""
+"""The loss is measured at every LOOK-th step."""
 LOWEST_RATE = 1e-4
-"""The share of the first learning rate at which word2vec ends."""
+"""Final learning rate of word2vec, as a fraction of the first one."""
 CELLS = 1024
-"""Cells in a step of GloVe, at most."""
+"""Most cells in a step of GloVe."""
 SPREAD = 16
-"""Words of the vocabulary for each cell of a step, so that few cells of a step change the same row."""
+"""Fewest vocabulary words per cell of a step, so that few cells of a step update the same row."""
 SHUFFLED = 1
 
 
 @dataclass(kw_only=True)
 class Totals:
-    """What a process did in a round: the sum of the `count` losses that it measured, and how many words it read."""
+    """Totals of a process in a round: the sum of `count` measured losses, and the number of words read."""
 
     loss: float = 0.0
     count: float = 0.0
     words: int = 0
 
     def __add__(self, other: Totals) -> Totals:
-        """Return both together."""
+        """Return the sum of both."""
         return Totals(loss=self.loss + other.loss, count=self.count + other.count, words=self.words + other.words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorLearner:
-    """Learns tables in rounds. It is pickled for each process, without what it has read.
+    """Learns tables in rounds. It is pickled for each process before any data is read.
 
-    `specials`: ids of pieces that are no words; nothing is learnt of them. `folder`: where a learner may keep files.
+    `specials`: ids of pieces that are not words and get no vectors. `folder`: for files of the learner.
     """
 
     tables: ClassVar[int]
-    """How many tables (V, columns) it learns."""
+    """Number of tables (V, columns)."""
 
     corpus: Corpus
     specials: tuple[int, ...]
@@ -60,18 +60,18 @@ class VectorLearner:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Return how often each word (V,) occurs; 0 for special pieces."""
+        """The number of occurrences of each word, (V,); 0 for special pieces."""
         counts = np.array(self.corpus.counts)
         counts[list(self.specials)] = 0
         return counts
 
     @cached_property
     def blocks(self) -> list[ShardBlock]:
-        """Return the blocks of the corpus."""
+        """The blocks of the corpus."""
         return self.corpus.blocks(BLOCK)
 
     def words(self, block: ShardBlock) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-        """Return the words (n,) of a block and the number of each one's document within it; specials are left out."""
+        """Return the ids (n,) of a block's words, without specials, and the index of each one's document."""
         documents = self.corpus.read(block)
         texts = np.repeat(np.arange(len(documents)), np.diff(documents.sentences[documents.starts]))
         known = self.counts[documents.ids] > 0
@@ -80,19 +80,19 @@ class VectorLearner:
 
 @dataclass(frozen=True, kw_only=True)
 class Word2VecLearner(VectorLearner):
-    """word2vec over rounds of ROUND blocks; the rate falls from block to block."""
+    """word2vec in rounds of ROUND blocks. The learning rate falls linearly from block to block."""
 
     tables: ClassVar[int] = 2
     settings: Word2VecSettings
 
     @property
     def columns(self) -> int:
-        """Return how many numbers a row has."""
+        """The numbers in a row."""
         return self.settings.width
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds there are."""
+        """The number of rounds, over all epochs."""
         return self.settings.epochs * self._in_epoch
 
     @property
@@ -100,22 +100,23 @@ class Word2VecLearner(VectorLearner):
         return max(1, -(-len(self.blocks) // ROUND))
 
     def prepare(self) -> None:
-        """Do nothing: the corpus is read as it is."""
+        """Do nothing: word2vec needs no preparation."""
 
     def fresh(self) -> list[Tensor]:
-        """Return the tables as they begin."""
+        """Return the initial tables: input and output vectors, (V, D) each."""
         generator = torch.Generator().manual_seed(self.settings.seed)
         vectors = word2vec.Vectors.fresh(len(self.counts), self.columns, generator)
         return [vectors.inputs, vectors.outputs]
 
     def vectors(self, tables: Tensor) -> Tensor:
-        """Return the vectors (V, D) that were learnt."""
+        """Return the learnt vectors (V, D): the input vectors."""
         return tables[0].clone()
 
     def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
-        """Learn from one of the parts of a round."""
+        """Update the tables from part `part` of `parts` of round `number`."""
         epoch, inside = divmod(number, self._in_epoch)
         totals = Totals()
+        # Process `part` takes every `parts`-th block of the round.
         for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(self.blocks)), parts):
             done = (epoch * len(self.blocks) + place) / (self.settings.epochs * len(self.blocks))
             totals += self._learn_block(tables, epoch, place, self.settings.learning_rate * max(LOWEST_RATE, 1 - done))
@@ -131,7 +132,8 @@ class Word2VecLearner(VectorLearner):
 
     @cached_property
     def _pace(self) -> tuple[int, float]:
-        """Return the rows of a step and the factor of the rate, by the most frequent word (`word2vec.pace`)."""
+        """The rows in a step and the factor of the learning rate, by the most frequent word (`word2vec.pace`)."""
+        # Expected updates of the most frequent row in a step: many at once on the same row would overshoot.
         settings, kept = self.settings, self.counts * self._keep
         share = max(kept.max() / kept.sum(), np.diff(self._noise, prepend=0).max())
         predictions = 1 if settings.method == "cbow" else settings.window + 1
@@ -139,15 +141,18 @@ class Word2VecLearner(VectorLearner):
 
     def _learn_block(self, tables: Tensor, epoch: int, place: int, rate: float) -> Totals:
         settings, centred = self.settings, self.settings.method == "cbow"
+        # Random numbers depend on epoch and block, not on the process that reads the block.
         rng = np.random.default_rng([settings.seed, epoch, place])
         vectors = word2vec.Vectors(inputs=tables[0], outputs=tables[1])
         ids, texts = self.words(self.blocks[place])
         totals = Totals(words=len(ids))
+        # Subsampling of frequent words (Mikolov et al. 2013, section 2.3).
         kept = rng.random(len(ids)) < self._keep[ids]
         learn = word2vec.cbow if centred else word2vec.skip_gram
         group, factor = self._pace
         steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
         most = -(-len(ids) // (word2vec.ROW * group))
+        # Noise words for all steps, by inverse transform sampling: binary search in the cumulative distribution.
         drawn = rng.random((most, word2vec.NEGATIVES))
         noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
         for index, step in enumerate(steps):
@@ -160,23 +165,23 @@ class Word2VecLearner(VectorLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class GloveLearner(VectorLearner):
-    """GloVe over the cells of its counts, which lie in files, shuffled; a round is an epoch."""
+    """GloVe on the cells of the co-occurrence counts, shuffled in files. A round is an epoch."""
 
     tables: ClassVar[int] = 4
     settings: GloveSettings
 
     @property
     def columns(self) -> int:
-        """Return how many numbers a row has: one more than a vector, its bias."""
+        """The numbers in a row: a vector and its bias."""
         return self.settings.width + 1
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds there are."""
+        """The number of rounds: one per epoch."""
         return self.settings.epochs
 
     def prepare(self) -> None:
-        """Count the pairs, unless an earlier call has, and write the cells in a random order."""
+        """Count the pairs and write the cells in random order, unless an earlier call has."""
         if self._file("counts").exists():  # the last one to be written
             return
         found = glove.PairCounts(words=len(self.counts), window=self.settings.window)
@@ -191,22 +196,23 @@ class GloveLearner(VectorLearner):
             part.replace(self._file(name))
 
     def fresh(self) -> list[Tensor]:
-        """Return the tables as they begin."""
+        """Return the initial tables: words, contexts, and AdaGrad's sums of squares for both."""
         generator = torch.Generator().manual_seed(self.settings.seed)
         tables = glove.GloveTables.fresh(len(self.counts), self.settings.width, generator)
         return [tables.words, tables.contexts, tables.word_squares, tables.context_squares]
 
     def vectors(self, tables: Tensor) -> Tensor:
-        """Return the sums (V, D) of the vectors of words and contexts (section 4.2)."""
+        """Return the sums (V, D) of word and context vectors (Pennington et al. 2014, section 4.2)."""
         return (tables[0] + tables[1])[:, : self.settings.width].clone()
 
     def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
-        """Learn from one of the parts of the cells."""
+        """Update the tables from part `part` of `parts` of the cells."""
         columns = [np.load(self._file(name), mmap_mode="r") for name in ("rows", "columns", "counts")]
         bounds = np.linspace(0, len(columns[0]), parts + 1).astype(np.int64)[part : part + 2]
         names, totals = ("words", "contexts", "word_squares", "context_squares"), Totals()
         learnt = glove.GloveTables(**dict(zip(names, tables)))
         settings = self.settings
+        # Cells are shuffled, so a step of consecutive cells is a random sample.
         cells = min(CELLS, max(1, len(self.counts) // SPREAD))
         for start in range(bounds[0], bounds[1], cells):
             rows, others, counts = (
@@ -228,6 +234,6 @@ AnyLearner = Word2VecLearner | GloveLearner
 
 
 def learner_for(settings: MethodSettings, *, corpus: Corpus, specials: tuple[int, ...], folder: Path) -> AnyLearner:
-    """Return what learns by these settings."""
+    """Return the learner for these settings."""
     kind = Word2VecLearner if isinstance(settings, Word2VecSettings) else GloveLearner
     return kind(settings=settings, corpus=corpus, specials=specials, folder=folder)  # type: ignore[arg-type]

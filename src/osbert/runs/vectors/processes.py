@@ -1,4 +1,4 @@
-"""A round on several cores: each process changes the tables of all, without locks, as word2vec's threads do."""
+"""A round on several cores: all processes update shared tables without locks (Hogwild, as word2vec's threads do)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from osbert.runs.vectors.learners import AnyLearner, Totals
 
 @contextmanager
 def one_round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> Iterator[Callable[[int], Totals]]:
-    """Yield what learns a round, by its number, in this process or in several.
+    """Yield a function that learns round `number`, in this process or in several.
 
-    Raises UserError when one of several dies.
+    Raises UserError if a process dies.
     """
     with ExitStack() as held:
         threads = torch.get_num_threads()
@@ -59,6 +59,7 @@ def _begin(learner: AnyLearner, path: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     end_with_parent()
     torch.set_num_threads(1)
+    # Mapped read-write: an update is visible in all processes.
     _learner, _tables = learner, torch.from_numpy(np.load(path, mmap_mode="r+"))
 
 

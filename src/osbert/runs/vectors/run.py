@@ -1,4 +1,4 @@
-"""One run of word2vec or GloVe: rounds on all cores, a checkpoint after each, a static model at the end."""
+"""A run of word2vec or GloVe: rounds on all cores, a checkpoint after each, a static model at the end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import Metrics
 
 TABLES = "tables.npy"
-"""The file in which the processes of a run have their tables in common."""
+"""File of the tables, which all processes of a run map into memory."""
 
 
 @dataclass(kw_only=True)
 class VectorRun:
-    """A run into the folder `out`, which its caller holds."""
+    """A run in the folder `out`, which its caller has locked."""
 
     name: str
     settings: MethodSettings
@@ -47,9 +47,9 @@ class VectorRun:
     tokenizer: AnyTokenizer = field(init=False)
 
     def complete(self) -> bool:
-        """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
+        """Start or resume the run; return True if it finished, False if a wish stopped it.
 
-        Raises UserError when the folder belongs to another run.
+        Raises UserError if the folder belongs to another run.
         """
         self.tokenizer = read_any_tokenizer(self.corpus.folder)
         if self.tokenizer.fingerprint != self.corpus.fingerprint:
@@ -92,7 +92,7 @@ class VectorRun:
         }
 
     def _rounds(self, learner: AnyLearner) -> Tensor | None:
-        """Return the learnt tables, None where a wish stopped the run before its end."""
+        """Return the learnt tables; None if a wish stopped the run before its end."""
         checkpoints = Checkpoints(self.out / CHECKPOINTS, keep=1)
         checkpoints.tidy()
         done, damages = checkpoints.newest()
@@ -164,6 +164,6 @@ class VectorRun:
 
 
 def _specials(tokenizer: AnyTokenizer) -> tuple[int, ...]:
-    """Return the ids of the pieces that are no words."""
+    """Return the ids of the special pieces."""
     pieces = tokenizer.specials.values() if isinstance(tokenizer, FileTokenizer) else SPECIALS
     return tuple(tokenizer.vocabulary.index(piece) for piece in dict.fromkeys(pieces))

@@ -1,4 +1,4 @@
-"""The settings of word2vec and GloVe. They load no torch."""
+"""The settings of word2vec and GloVe. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from osbert import recipe
 from osbert.errors import UserError, nearest
 
 KEY = "vectors"
-"""The setting of a recipe that learns static vectors, with the name of the method."""
+"""The setting that marks a recipe for static vectors; its value is the method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticSettings:
-    """What both methods have."""
+    """Settings of both methods."""
 
     vectors: Literal["word2vec", "glove"] = "word2vec"
-    """How vectors are learnt: word2vec or glove."""
+    """The method: word2vec or glove."""
     width: int = 100
-    """Numbers in a vector."""
+    """Dimension of the vectors."""
     window: int = 5
-    """Words to either side that a word is paired with, at most."""
+    """Most words on each side in the context of a word."""
     epochs: int = 5
-    """Passes over the corpus, or with glove over the counts."""
+    """Passes over the corpus, or for glove over the counts."""
     learning_rate: float = 0.025
-    """Step size at the start. word2vec lowers it linearly to 1e-4 of it; glove adapts it to each number (AdaGrad)."""
+    """Initial learning rate. word2vec lowers it linearly to 1e-4 of it; glove adapts it per number (AdaGrad)."""
     seed: int = 0
-    """Decides the first vectors, and with one process all others."""
+    """Seed of the initial vectors; with one process, of the whole result."""
     workers: int = 0
-    """Processes that learn at the same time; 0 for one a core. Several change the same vectors without locks, so that
-    two runs differ a little; one gives the same vectors each time."""
+    """Parallel processes; 0 for one per core. Several processes update the same vectors without locks, so two runs
+    differ slightly. With one process the result is reproducible."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -51,9 +51,9 @@ class Word2VecSettings(StaticSettings):
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     """skip-gram: each word predicts those around it. cbow: the mean of the words around a word predicts it."""
     negative: int = 5
-    """Noise words a prediction."""
+    """Noise words per prediction."""
     sample: float = 1e-3
-    """Words of a higher frequency are dropped at random, the more frequent the more often; 0 drops none."""
+    """Subsampling: words above this frequency are dropped at random, frequent ones more often; 0 for none."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -71,15 +71,15 @@ class GloveSettings(StaticSettings):
     vectors: Literal["glove"] = "glove"
     """The method; another one has a recipe of its own."""
     window: int = 15
-    """Words to either side that a word is counted with, at most."""
+    """Most words on each side that a word is counted with."""
     epochs: int = 25
     """Passes over the counts."""
     learning_rate: float = 0.05
-    """Step size of AdaGrad."""
+    """Learning rate of AdaGrad."""
     largest: float = 100.0
-    """Count from which on all pairs have the same weight, x_max."""
+    """x_max: pairs with at least this count have weight 1."""
     exponent: float = 0.75
-    """Exponent of the weight of pairs with smaller counts, alpha."""
+    """alpha: exponent of the weight of pairs with lower counts."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -94,7 +94,7 @@ KINDS: Mapping[str, type[MethodSettings]] = {"word2vec": Word2VecSettings, "glov
 
 
 def vector_schema(table: Mapping[str, Any]) -> type[MethodSettings] | None:
-    """Return the class of the settings of a recipe that learns static vectors, None for any other recipe.
+    """Return the settings class of a recipe for static vectors; None for any other recipe.
 
     Raises UserError for an unknown method.
 
@@ -112,7 +112,7 @@ def vector_schema(table: Mapping[str, Any]) -> type[MethodSettings] | None:
 
 
 def read_vector_settings(name: str, given: Mapping[str, Any]) -> MethodSettings | None:
-    """Return the settings of a recipe with those `given` laid over it, None if it learns no static vectors."""
+    """Return the settings of a recipe, overlaid with those `given`; None if it is not for static vectors."""
     table = recipe.read(name) if name else {}
     schema = vector_schema(table)
     if schema is None:

@@ -1,1 +1,1 @@
-"""The calls behind /v1/, one file each: its request, its answer, and its work between them."""
+"""The calls behind /v1/, one in each file: schemas of request and answer, and the computation."""

@@ -1,4 +1,4 @@
-"""POST /v1/annotate: an annotation tool's records, with what the model says in the place that the tool has for it."""
+"""POST /v1/annotate: adds the model's predictions to an annotation tool's records, in the tool's own format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AnnotateRequest(Request, title="Annotate"):
     )
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in the records with its record's place."""
+        """Yield (field, text) for every string in the records."""
         for name in self.reads:
             for place, record in enumerate(getattr(self, name)):
                 yield from ((f"{name}[{place}]", text) for text in _strings(record))
@@ -53,14 +53,14 @@ class AnnotateAnswer(Reply, title="Annotated"):
 
 
 class AnnotateCall(Call):
-    """A suggestion for each record, written as `osbert predict` writes it."""
+    """Suggests an annotation for each record, in the form that `osbert predict` writes."""
 
     what = "annotate records (/v1/annotate)"
     request = AnnotateRequest
     reply = AnnotateAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return the text of each record."""
+        """Return an item for the text of each record."""
         _, rows = _read(values)
         tagged = model.engine.fine_tuned.per_token  # read in windows; any other text must fit, as in /v1/predict
         return [
@@ -71,7 +71,7 @@ class AnnotateCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the records with their predictions."""
+        """Return the form of the records, and the records with their predictions."""
         table, rows = _read(values)
         task = model.engine.fine_tuned
         inputs = Inputs.of(table, lambda row: None, "", lines=True)
@@ -91,10 +91,11 @@ class AnnotateCall(Call):
 
 
 def _read(values: Mapping[str, Any]) -> tuple[AnnotatedTable, list[Row]]:
-    """Return the records as a table, and the row of each. Raises Refusal where one has no row, or more than one."""
+    """Return the records as a table, and the row of each. Raises Refusal (422) unless each record has one text."""
     table = tables([*values["examples"], *values["records"]])["all"]
     if not isinstance(table, AnnotatedTable):
         raise Refusal(422, "The records are of no annotation tool that is known.", field="records")
+    # The further examples come first in the table, and its lines count from 1.
     first = len(values["examples"]) + 1
     problems = Problems(heading="The records cannot be read")
     rows: dict[int, list[Row]] = {number: [] for number in range(len(values["records"]))}
@@ -108,7 +109,7 @@ def _read(values: Mapping[str, Any]) -> tuple[AnnotatedTable, list[Row]]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a value of JSON."""
+    """Yield all strings in a JSON value, recursively."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

@@ -43,14 +43,14 @@ class AnswerReply(Reply, title="Answered"):
 
 
 class AnswerCall(Call):
-    """The answer to one question."""
+    """Answers one question from one paragraph."""
 
     what = "answer questions (/v1/answer)"
     request = AnswerRequest
     reply = AnswerReply
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return the one question."""
+        """Return one item, the question with its paragraph. Raises Refusal (422) if a part of it would not be read."""
         for name in ("question", "paragraph"):
             require_text(model, values[name], name)
         item = item_of(model, (values["question"], values["paragraph"]), "question", empty=True)
@@ -62,7 +62,7 @@ class AnswerCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the answer, None where the model sees none, and the likeliest candidates."""
+        """Return the answer (None if the model finds none) and the `n_best` likeliest candidates."""
         (item,), (prediction,) = items, said
         reply = model.engine.fine_tuned.reply(prediction)
         return {**reply, "n_best": reply["n_best"][: values["n_best"]], **windows(model, item)}

@@ -1,4 +1,4 @@
-"""POST /v1/attention: what the heads attend to in a text or a pair, as the page draws it."""
+"""POST /v1/attention: the attention weights of all heads for a text or a pair, in the format of the page."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 
 TOKENS = 512
-"""Most tokens of a text; fewer of a model with more layers, or wider ones, than BERT-base."""
+"""Most tokens of a text for a model of BERT-base's size; see WORK for larger ones."""
 WORK = 12 * 768 * TOKENS**2
-"""Layers times width times the square of the tokens: the weights of a model grow with it."""
+"""Most layers x width x tokens^2 of a request: the size of the attention weights grows with it."""
 
 
 class AttentionRequest(Request, title="Attention"):
@@ -37,25 +37,25 @@ class AttentionAnswer(Reply, title="AttentionMaps"):
 
 
 class AttentionItem(Item):
-    """A request for attention weights; it is processed alone, since it takes as long as many predictions."""
+    """A request for attention weights, which takes as long as many predictions."""
 
     __slots__ = ()
 
     @property
     def tokens(self) -> int:
-        """Return about the tokens that could be read meanwhile."""
+        """About the number of tokens that a prediction could read in the same time."""
         return 16 * super().tokens
 
 
 class AttentionCall(Call):
-    """The attention of a text."""
+    """Computes the attention weights of a text."""
 
     what = "show attention (/v1/attention)"
     request = AttentionRequest
     reply = AttentionAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return the text as a sequence."""
+        """Return one item, the text as a sequence. Raises Refusal (422) if it is too long or cannot be read."""
         from osbert.inference.attention import placed  # torch: in workers alone
 
         texts = [text for text in (values["text"], values["pair"]) if text is not None]
@@ -65,6 +65,7 @@ class AttentionCall(Call):
             raise Refusal(422, str(error), field="pair" if values["pair"] is not None else "text") from error
         item = require_fit(AttentionItem(found, (found.example,)), "text", length=model.engine.packer.length)
         sizes = model.engine.learner.backbone.architecture
+        # WORK = layers x width x tokens^2, solved for the tokens.
         most = min(TOKENS, math.isqrt(WORK // (sizes.layers * sizes.width)))
         if len(found.example) > most:
             what = f"The attention of at most {most:,} tokens is shown: the text has {len(found.example):,}."
@@ -72,7 +73,7 @@ class AttentionCall(Call):
         return [item]
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the record of each text's attention."""
+        """Return `TextAttention.record` for each text."""
         from osbert.analysis.attention import read_attention
 
         backbone = model.engine.learner.backbone
@@ -81,5 +82,5 @@ class AttentionCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the record."""
+        """Return the record of the one text."""
         return {"attention": said[0]}

@@ -1,6 +1,6 @@
-"""The contract of a call: a request becomes items to read, and what the model says of them becomes the answer.
+"""The contract of a call: a request becomes items, the model computes their results, and these become the answer.
 
-What is predicted is what the engine says of the same records; nothing is decided here.
+Predictions are those of the engine for the same records; a call decides nothing itself.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ NOTHING = "There is nothing in it to read."
 
 
 class Item(NamedTuple):
-    """One thing to read: a Record or an Example as `value`, and the sequences that it is read in."""
+    """One input of the model: `value`, such as a Record or an Example, and the sequences it is encoded as."""
 
     value: Any
     examples: tuple[Example, ...]
 
     @property
     def tokens(self) -> int:
-        """Return its tokens."""
+        """The cost of the item in tokens, by which batches are filled."""
         return sum(map(len, self.examples))
 
 
 class AnswerStep(NamedTuple):
-    """A step of an answer that is written: a part for a client that is sent parts, if there is one, or the results."""
+    """A step of a generated answer: a part for a streaming client, if there is one, or at the end the results."""
 
     part: Mapping[str, Any] | None = None
     results: Sequence[Any] | None = None
 
 
 class Call:
-    """A path behind /v1/. `what`: what it does, in words, to follow "cannot"."""
+    """A path behind /v1/. `what`: a verb phrase for messages, to follow "cannot"."""
 
     what: str
     request: type[Request]
     reply: type[Reply]
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return what is to be read; raises Refusal, 422, when it cannot be, naming the field."""
+        """Return the items of a request. Raises Refusal (422, with the field) if one cannot be read."""
         raise NotImplementedError
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return what must be alike in requests that are read in one pass."""
+        """Return the options that requests must share to be read in one pass."""
         return None
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return what the model says of each item."""
+        """Return the model's result for each item. Runs in the worker, for items of several requests at once."""
         return model.engine.predict_encoded(items)
 
     def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep] | None:
-        """Return the steps in which an answer is written, the last with its results; None where passes read the items.
+        """Return an iterator over the steps of a generated answer, the last with its results; None if `read` answers.
 
-        Between two steps the worker looks whether the client is gone, the time is over or others wait.
+        Between two steps the worker handles cancellations, deadlines and other requests.
         """
         return None
 
@@ -73,7 +73,7 @@ class Call:
     def answer(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the answer, "model" aside, with the pieces of each item's sequences if the request wants them."""
+        """Return the answer without "model"; with the pieces of each item's sequences if the request has `pieces`."""
         made = self.fields(model, values, items, said)
         if values.get("pieces"):
             tokens = model.engine.tokenizer.tokens
@@ -82,9 +82,9 @@ class Call:
 
 
 def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool = False) -> Item:
-    """Return texts that are read together as an item; raises Refusal when they do not suit the model.
+    """Return the item of texts that are read together, such as a pair. Raises Refusal (422) if they do not fit.
 
-    `empty`: whether it may hold nothing.
+    `empty`: whether texts without pieces, or too long ones, are allowed.
     """
     try:
         record = model.engine.fine_tuned.record_of(texts)
@@ -94,13 +94,13 @@ def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool
 
 
 def laid_out(model: ServerModel, record: Record, field: str, *, empty: bool = False) -> Item:
-    """Return a record with its sequences; raises Refusal when they do not fit, or hold nothing unless `empty`."""
+    """Return the item of a record. Raises Refusal (422) if it is too long or has no pieces, unless `empty`."""
     item = Item(record, tuple(model.engine.fine_tuned.encode(record, model.engine.packer)))
     return item if empty else require_fit(item, field, length=model.length)
 
 
 def require_fit(item: Item, field: str, *, length: int) -> Item:
-    """Return an item; raises Refusal when a sequence has more than `length` tokens, or there is nothing to read."""
+    """Return the item. Raises Refusal (422) if a sequence exceeds `length` tokens, or all are without pieces."""
     if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
         raise Refusal(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
     if all(example.special.all() for example in item.examples):
@@ -109,12 +109,12 @@ def require_fit(item: Item, field: str, *, length: int) -> Item:
 
 
 def require_text(model: ServerModel, text: str, field: str) -> None:
-    """Raise Refusal when there is nothing to read in a text."""
+    """Raise Refusal (422) if the tokenizer finds no piece in a text."""
     if not len(model.engine.tokenizer.encode(text)):
         raise Refusal(422, NOTHING, field=field)
 
 
 def windows(model: ServerModel, item: Item) -> dict[str, int]:
-    """Return how many windows a long text was read in, if several: sequences that are compared are no windows."""
+    """Return the number of windows of a long text, {} for one. Sequences that are compared (choices) do not count."""
     several = len(item.examples) > 1 and model.engine.fine_tuned.batching == "sequences"
     return {"windows": len(item.examples)} if several else {}

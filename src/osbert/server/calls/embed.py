@@ -36,14 +36,14 @@ class EmbedAnswer(Reply, title="Vectors"):
 
 
 class EmbedCall(Call):
-    """A vector for each text."""
+    """Computes a vector for each text."""
 
     what = "embed (/v1/embed)"
     request = EmbedRequest
     reply = EmbedAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return a sequence for each text."""
+        """Return an item for each text. Raises Refusal (422) if a text is too long or empty."""
         embedder = model.embedder(self.option(values))
         made = [embedder.sequences((text,), 0) for text in values["texts"]]
         items = [Item(examples, tuple(examples)) for examples in made]
@@ -52,16 +52,16 @@ class EmbedCall(Call):
         return items
 
     def option(self, values: RequestFields) -> EmbeddingOptions:
-        """Return the options of the vectors."""
+        """Return the embedding options of the request."""
         return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"])
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the vectors (n, D)."""
+        """Return the vectors (n, D) of n texts."""
         found: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
         return found
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the vectors."""
+        """Return the vectors as lists of numbers."""
         return {"vectors": np.stack(said).tolist()}

@@ -1,4 +1,4 @@
-"""POST /v1/explain: the words that made a model say what it says."""
+"""POST /v1/explain: the contribution of each word to a prediction's score."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from osbert.server.models import ServerModel
 from osbert.server.schemas import NAME, Refusal, Reply, Request
 
 POINTS = 128
-"""Most points of a request."""
+"""Most points of the integral (integrated gradients) in a request."""
 ROUGH = 1e9
-"""The completeness error up to which points are not doubled: a request takes as long as its points say."""
+"""Tolerance for the completeness error; so large that points are never doubled, which bounds a request's time."""
 
 
 class ExplainRequest(Request, title="Explain"):
@@ -71,25 +71,25 @@ class ExplainAnswer(Reply, title="Explanations"):
 
 
 class ExplainItem(Item):
-    """Texts to explain: as many tokens as are read, at `POINTS` points, so that a pass is not many of them."""
+    """Texts to explain. Each of the points is a pass over the tokens, so an item costs many times its tokens."""
 
     __slots__ = ()
 
     @property
     def tokens(self) -> int:
-        """Return about the tokens that are read."""
+        """An upper bound for the tokens that are read at all points."""
         return POINTS * super().tokens
 
 
 class ExplainCall(Call):
-    """The weights of the words of each text."""
+    """Computes the weights of the words of each text."""
 
     what = "explain (/v1/explain)"
     request = ExplainRequest
     reply = ExplainAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return a record for each text or list of texts; of a model that fills masks, a sequence."""
+        """Return an item for each text or list of texts: a record, or for a masked language model the text."""
         _require_label(model, values["label"])
         if model.masks is not None:
             if not all(isinstance(text, str) for text in values["texts"]):
@@ -101,12 +101,12 @@ class ExplainCall(Call):
         return [ExplainItem(*item) for item in read]
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return the method, and the label to explain."""
+        """Return the label to explain, and the options of the method."""
         names = ("method", "baseline", "points", "check")
         return values["label"], AttributionOptions(**{name: values[name] for name in names}, tolerance=ROUGH)
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the explanations of each item."""
+        """Return a list of explanations for each item."""
         from osbert.inference.explain import explain_masks, explain_records
 
         label, options = option
@@ -118,12 +118,12 @@ class ExplainCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the explanations."""
+        """Return the explanations as objects."""
         return {"explanations": [[one.as_dict() for one in explained] for explained in said]}
 
 
 def _require_label(model: ServerModel, label: str) -> None:
-    """Raise Refusal if a label is none of the model's, nor a piece of one that fills masks."""
+    """Raise Refusal (422) unless `label` is "" or one of the model's labels (of a masked LM: its pieces)."""
     task = model.engine.task
     known = model.engine.tokenizer.vocabulary if task is None else task.classes
     if label and label not in known:

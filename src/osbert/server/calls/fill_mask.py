@@ -1,4 +1,4 @@
-"""POST /v1/fill-mask: the pieces that may stand where [MASK] is."""
+"""POST /v1/fill-mask: the likeliest pieces for each [MASK]."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class FillAnswer(Reply, title="Fills"):
 
 
 class FillCall(Call):
-    """The likeliest pieces for each [MASK] of each text."""
+    """Predicts the pieces at each [MASK] of each text."""
 
     what = "fill masks (/v1/fill-mask)"
     request = FillRequest
     reply = FillAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return a sequence for each text; each must have a mask."""
+        """Return an item for each text. Raises Refusal (422) if a text has no mask or is too long."""
         from osbert.inference.fill import MASK, masked
 
         items = []
@@ -54,11 +54,11 @@ class FillCall(Call):
         return items
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return how many pieces each mask gets."""
+        """Return the number of pieces for each mask."""
         return values["top"]
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the pieces for each mask."""
+        """Return the pieces for each mask of each text, the likeliest first."""
         from osbert.inference.fill import fill
 
         assert model.masks is not None
@@ -68,5 +68,5 @@ class FillCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the pieces of each mask of each text."""
+        """Return the pieces and probabilities as objects."""
         return {"fills": [[[one._asdict() for one in mask] for mask in masks] for masks in said]}

@@ -1,4 +1,4 @@
-"""POST /v1/generate: what a model writes for texts, at once or while it is written (server-sent events)."""
+"""POST /v1/generate: generates text, in one answer or as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class GenerateAnswer(Reply, title="Generations"):
 
 
 class GenerateCall(Call):
-    """What a model writes for each text."""
+    """Generates a text for each given text."""
 
     what = "write (/v1/generate)"
     request = GenerateRequest
     reply = GenerateAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return the prompt of each text."""
+        """Return an item for the prompt of each text. Raises Refusal (422) if a prompt is too long or empty."""
         writer = self._writer(model, values)
         items = []
         for place, given in enumerate(values["texts"]):
@@ -85,7 +85,7 @@ class GenerateCall(Call):
         return items
 
     def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep]:
-        """Yield the parts of each text while they are written, and each whole."""
+        """Yield a step for each generated part, and last a step with the results."""
         writer = self._writer(model, values).writer
         said: list[Any] = [None] * len(items)
         for place, part in writer.parts([item.value for item in items]):
@@ -99,11 +99,11 @@ class GenerateCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return what was written."""
+        """Return the generations as objects."""
         return {"generations": [one.as_dict() for one in said]}
 
     def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
-        """Return what writes; raises Refusal, which names the field, at settings that cannot be or are too much."""
+        """Return the writer. Raises Refusal, with the field: 422 for invalid options, 413 above the server's limits."""
         from osbert.inference.generate import TextWriter, options_of  # torch: in workers alone
 
         given = GivenOptions(**{name: values[name] for name in OPTIONS})

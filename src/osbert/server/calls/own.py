@@ -1,4 +1,4 @@
-"""A call that a kind of task declares: one record a request, from its texts to the fields of its answer."""
+"""A call that a kind of task declares by its Edge: one record in each request."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TYPES: Mapping[FieldType, Any] = {
     "probabilities": dict[str, float],
     "ranking": list[RankingItem],
 }
-"""The types of fields that a kind declares."""
+"""Python types of the field types that a kind can declare."""
 
 
 class OwnCall(Call):
     """The call of an Edge."""
 
     def __init__(self, edge: Edge) -> None:
-        """Make the request and the answer of the fields that `edge` declares."""
+        """Create the schemas of request and answer from the fields that `edge` declares."""
         title = "".join(part.capitalize() for part in edge.call.split("-"))
         request = {one.name: (TYPES[one.type], Field(description=one.about or None)) for one in edge.request}
         answer = {one.name: (TYPES[one.type], Field(description=one.about or None)) for one in edge.answer}
@@ -55,7 +55,7 @@ class OwnCall(Call):
         )
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return the one record of the request's texts."""
+        """Return one item, the record of the request's texts. Raises Refusal (422) if a text is empty."""
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]

@@ -1,4 +1,4 @@
-"""POST /v1/predict: a label or several, numbers and choices."""
+"""POST /v1/predict: labels, numbers and choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PredictRequest(Request, title="Predict"):
     )
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in it with its field."""
+        """Yield (field, text) for every text of the request."""
         yield from super().parts()
         for place, record in enumerate(self.records or ()):
             for name, value in record.items():
@@ -35,7 +35,7 @@ class PredictRequest(Request, title="Predict"):
                     yield f"records[{place}].{shortened(name)}", text
 
     def count(self) -> tuple[str, int]:
-        """Return the field in use, and how many items it has."""
+        """Return the field in use and its length, or that of its longest list of choices."""
         if self.records is None:
             return super().count()
         lists = [value for record in self.records for value in record.values() if isinstance(value, list)]
@@ -64,14 +64,14 @@ class PredictAnswer(Reply, title="Predictions"):
 
 
 class PredictCall(Call):
-    """A prediction for each text, pair or row."""
+    """Predicts for each text, pair or row."""
 
     what = "predict (/v1/predict)"
     request = PredictRequest
     reply = PredictAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return a record for each text, pair or row."""
+        """Return an item for each text, pair or row. Raises Refusal (422) if one does not fit the model."""
         texts, rows = values.get("texts"), values.get("records")
         if (texts is None) == (rows is None):
             raise Refusal(422, "Give one of texts and records.", field="texts")
@@ -87,7 +87,7 @@ class PredictCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the predictions."""
+        """Return the predictions as objects."""
         reply = model.engine.fine_tuned.reply
         pairs = zip(items, said, strict=True)
         return {"predictions": [reply(prediction) | windows(model, item) for item, prediction in pairs]}

@@ -1,4 +1,4 @@
-"""The table of calls: osbert's own by their path behind /v1/, and those that the kinds of the served models declare."""
+"""The table of calls by path behind /v1/: osbert's own, and those that the kinds of the served models declare."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ CALLS: Mapping[str, Call] = {
     ATTENTION: AttentionCall(),
     "annotate": AnnotateCall(),
 }
-"""osbert's own calls."""
+"""osbert's own calls by name."""
 
 
 def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
     """Return osbert's calls and those of `edges`. Raises UserError if two kinds declare different calls of one name."""
     calls = dict(CALLS)
     for edge in edges:
+        # Two models of one kind have equal edges and share a call; any other repetition of a name is an error.
         before = calls.get(edge.call)
         if edge.is_own and isinstance(before, OwnCall) and before.edge == edge:
             continue

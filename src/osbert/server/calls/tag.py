@@ -1,4 +1,4 @@
-"""POST /v1/tag: the entities of texts."""
+"""POST /v1/tag: finds the entities in texts."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class TagAnswer(Reply, title="Entities"):
 
 
 class TagCall(Call):
-    """The entities of each text."""
+    """Tags the entities of each text."""
 
     what = "tag (/v1/tag)"
     request = TagRequest
     reply = TagAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return a passage for each text."""
+        """Return an item for each text. Long texts are read in windows, so none is too long."""
         return [item_of(model, (text,), f"texts[{place}]", empty=True) for place, text in enumerate(values["texts"])]
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the entities of each text."""
+        """Return the entities of each text, and the numbers of windows if a text had several."""
         reply = model.engine.fine_tuned.reply
         counts = [len(item.examples) for item in items]
         several = {"windows": counts} if max(counts) > 1 else {}
