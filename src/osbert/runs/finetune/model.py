@@ -65,8 +65,7 @@ def read_model(
     if tokenizer is not before:
         sizes = sizes.changed(vocabulary=max(sizes.vocabulary, len(tokenizer)))
     sizes, backbone = _laid_out(folder, sizes, settings)
-    remarks = list(source.remarks)
-    learner = Learner(own, {})
+    remarks, learner = list(source.remarks), Learner(own, {})
     if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
         with seeded(seed + 5):
             learner, found = _with_language(own, {} if from_scratch else source.tensors)
