@@ -95,6 +95,11 @@ class LabelledSource(Source):
         """Return which of the training rows (n,) are held out for development."""
         return self.labelled.held(records)
 
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
+        forms = {name: default_of(TextToText, name) for name in ("delimiter", "header", "quotes", "encoding")}
+        return super().moved(data, forms | dict(given))
+
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input; raises UserError when it cannot be read as such."""
         return self.labelled.inputs(data)
