@@ -59,6 +59,7 @@ def _axes(name: str, width: int) -> tuple[int, int] | None:
     """Return the two axes (H, K) of a tensor with an axis for heads; the query vector has one for sequences."""
     if name.endswith("mask_emb"):
         return 1, -1
+    # -1: the number of heads follows from the size.
     return (-1, width) if ".rel_attn." in name and "layer_norm" not in name else None
 
 
