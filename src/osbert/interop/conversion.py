@@ -1,8 +1,8 @@
-"""A model in one of three forms becomes the same model in another: ours, Hugging Face's or google-research/bert's.
+"""Conversion of a model between three forms: osbert's, Hugging Face's and google-research/bert's.
 
-    Folder -> ModelParts (a learner with all of its heads, a task, and what became of every tensor) -> folder
+    Folder -> ModelParts (a learner with all of its heads, a task, and a report on every tensor) -> folder
 
-Whatever the form of a folder, its tensors are read by Hugging Face's names, and its config in their words.
+Tensors and config fields of every form are read by Hugging Face's names.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParts:
-    """What a folder holds, every tensor accounted for.
+    """The content of a folder, with every tensor accounted for.
 
-    `sentences`: how it makes a vector of a text, None where it was not trained for that.
-    `units`: the last layer as others read it, "weight" and "bias", where it is kept beside ours in the user's unit.
-    `report` has a row for each tensor, by Hugging Face's names of BERT's, or by TensorFlow's.
+    `sentences`: the settings of a sentence model, or None. `units`: the published last layer, "weight" and "bias", if
+    it is stored in the user's unit beside ours. `report` has a row for each tensor, by Hugging Face's names or
+    TensorFlow's.
     """
 
     source: Folder
@@ -55,7 +55,7 @@ class ModelParts:
 def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     """Return a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
 
-    Raises UserError when it is none of them, and when a checkpoint cannot be read.
+    Raises UserError if it is none of them, or a checkpoint cannot be read.
     """
     has_config = (path / "config.json").is_file()
     prefix = None if has_config and has_weights(path) else google.checkpoint(path)
@@ -73,9 +73,9 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
 
 
 def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
-    """Return what a folder holds, read as far as it was not before.
+    """Return the content of a folder.
 
-    Raises UserError when a file is missing or damaged, or when the parts do not fit together.
+    Raises UserError if a file is missing or damaged, or the parts do not fit together.
     """
     asked = asked or TaskHint()
     where, own = str(source), source.task
@@ -107,7 +107,7 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
 
 
 def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
-    """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
+    """Write a model in a form. Raises UserError, before writing anything, if the form has no such model."""
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed, code="not-convertible")
@@ -134,7 +134,7 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
 
 
 def notes(model: ModelParts, form: FolderForm | Literal["onnx"]) -> Iterator[str]:
-    """Yield what others will not see of a model in a form, a sentence each."""
+    """Yield a sentence for each part of a model that other libraries will not see in this form."""
     if form == "osbert":
         return
     if form == "onnx":
@@ -152,7 +152,7 @@ def notes(model: ModelParts, form: FolderForm | Literal["onnx"]) -> Iterator[str
 
 
 def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
-    """Return the tensors with the rows of the last layer in another order."""
+    """Return the tensors with the rows of the last layer permuted by `order`."""
     if not order:
         return tensors
     turned = {name: tensors[name][list(order)] for name in tensors if name.startswith(LAYERS)}
@@ -160,7 +160,7 @@ def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Te
 
 
 def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
-    """Return the last layer in the unit of others where it is another tensor than ours."""
+    """Return the published last layer if it is stored beside our own; else {}."""
     if task is None or f"heads.{task.name}.linear.weight" not in tensors:
         return {}
     return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
@@ -172,7 +172,7 @@ def _without(rows: tuple[TensorRow, ...], filled: list[TensorRow]) -> Iterator[T
 
 
 def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
-    """Return the rows with what is to be said of heads that no head of ours was made of."""
+    """Return the rows with remarks on tensors of heads that no head of ours uses."""
     published = any(row.name.startswith("heads.") for row in filled)
     judged = []
     for row in rows:
@@ -196,7 +196,7 @@ def _other(name: str, shape: tuple[int, ...]) -> TensorRow:
 
 
 def _spelled(row: TensorRow) -> TensorRow:
-    """Return a row by the name and shape that a tensor has in a TensorFlow checkpoint; those that are its own stay."""
+    """Return a row with the tensor's name and shape in a TensorFlow checkpoint, unless it already has them."""
     if "/" in row.name or "." not in row.name:
         return row
     name = google.theirs(row.name)
@@ -204,7 +204,7 @@ def _spelled(row: TensorRow) -> TensorRow:
 
 
 def _write_run(model: ModelParts, folder: Path) -> None:
-    """Write how the run folder came to be, and the task if there is one."""
+    """Write the facts of the conversion to the run folder, and the recipe with the task if there is one."""
     source = model.source.path / RECIPE
     if source.is_file():
         write_text(folder / RECIPE, source.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Two models, loaded anew, say the same of the same texts: hidden states, and what every head makes of them."""
+"""Compares two models on the same inputs: hidden states, and the outputs of every head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from osbert.evaluation.forward import evaluating
 from osbert.interop.conversion import ModelParts
 
 BOUND = 2e-5
-"""The largest difference that is no difference: what rounding makes of the same weights."""
+"""Largest difference that rounding can explain for equal weights."""
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -26,14 +26,14 @@ TEXTS = (
 HIDDEN, POOLED = "hidden states", "pooled states"
 SECOND = "It does, and so does the other one."
 LENGTH = 128
-"""Most tokens of a sequence that is compared."""
+"""Most tokens in a compared sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The largest difference of one output, `what`, over all sequences that were compared.
+    """The largest difference of one output, `what`, over all compared sequences.
 
-    Absolute; in a unit of the user's, in which numbers may be large, as a share of the largest number.
+    It is absolute; for outputs in the user's unit, which may be large, it is relative to the largest number.
     """
 
     what: str
@@ -42,12 +42,12 @@ class Difference:
 
     @property
     def small(self) -> bool:
-        """Return whether it is within the bound; a number that is none is not."""
+        """Return whether it is within the bound; False for NaN."""
         return self.largest <= self.bound
 
 
 def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
-    """Return by how much two models differ. Raises ValueError at other heads, other pieces or other poolings."""
+    """Return the differences of two models. Raises ValueError if heads, vocabularies or poolings differ."""
     if first.source.tokenizer != second.source.tokenizer:
         raise ValueError("the tokenizers cut texts differently")
     if first.learner.heads.keys() != second.learner.heads.keys():
@@ -73,7 +73,7 @@ def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
 
 
 def sequences(model: ModelParts) -> list[Example]:
-    """Return what is compared: a few texts, a pair where the model reads pairs, and pieces from the whole table."""
+    """Return the compared inputs: some texts, a pair if the model reads pairs, and pieces of the whole vocabulary."""
     sizes = model.learner.backbone.architecture
     packer = Packer(tokenizer=model.source.tokenizer, length=min(sizes.length, LENGTH))
     runs = [packer.run(text) for text in (*TEXTS, SECOND)]

@@ -1,7 +1,7 @@
-"""The one place where a folder becomes a model: its config, tokenizer, backbone, heads, task and sentence settings.
+"""Folder: opens a model with its config, tokenizer, backbone, heads, task and sentence settings.
 
-A folder is a run of ours, a Hugging Face model (of sentences, or not), an export, or only what was tuned of another
-model. Everything that opens a model opens it here, so that a model gives the same answer wherever it is used.
+A folder is a run of osbert, a Hugging Face model (also of sentence-transformers), an export, or a tuned part of another
+model. All code that opens a model uses this module, so a model has the same outputs everywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 FolderForm = Literal["osbert", "huggingface", "google"]
 COMPANIONS = ("generator",)
-"""The folders of models that a pretraining trains beside its encoder: ELECTRA's."""
+"""Subfolders for models that pretraining trains beside the encoder (ELECTRA)."""
 
 
 def open_folder(
@@ -52,7 +52,7 @@ def open_folder(
 ) -> Folder:
     """Return the folder of a model, by its path or its name (`hub.locate`, which calls `watch` as it downloads).
 
-    Nothing is read yet: a property raises UserError once its files cannot be used.
+    Nothing is read yet. A property raises UserError if its files cannot be used.
 
     >>> folder = open_folder("encoder")
     >>> folder.path.name, folder.commit
@@ -78,7 +78,7 @@ class Folder:
         *,
         checkpoint: GoogleFolder | None = None,
     ) -> None:
-        """Stand for a folder, of which nothing has been read."""
+        """Wrap a folder without reading it."""
         self.location = location
         self.path = location.path
         self.name = location.name or str(location.path)
@@ -87,23 +87,23 @@ class Folder:
         self.checkpoint = checkpoint
 
     def __str__(self) -> str:
-        """Return the path, as messages have it."""
+        """Return the path, for messages."""
         return str(self.path)
 
     @property
     def form(self) -> FolderForm:
-        """Return whose folder it is. An export is of the form of the folder that it was made of."""
+        """The form of the folder. An export has the form of the folder that was exported."""
         if self.checkpoint:
             return "google"
         return "osbert" if any((self.path / name).is_file() for name in (RECIPE, FACTS)) else "huggingface"
 
     @property
     def is_exported(self) -> bool:
-        """Return whether it holds an ONNX file in place of weights."""
+        """Return whether the folder has an ONNX file instead of weights."""
         return (self.path / ONNX).is_file() and not has_weights(self.path)
 
     def require_config(self) -> Path:
-        """Return the path of config.json. Raises UserError where there is none, saying what could be done."""
+        """Return the path of config.json. Raises UserError with advice if there is none."""
         folder, path = self.path, self.path / "config.json"
         if path.is_file():
             return path
@@ -122,19 +122,19 @@ class Folder:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """Return the fields of config.json, in Hugging Face's words. Raises UserError as `require_config`."""
+        """The fields of config.json, by Hugging Face's names. Raises UserError as `require_config`."""
         if self.checkpoint:
             return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
         return read_object(self._verified / "config.json")
 
     @cached_property
     def architecture(self) -> Sizes:
-        """Return the sizes of the backbone. Raises UserError if the config asks for what is not supported."""
+        """The settings of the backbone. Raises UserError if the config has unsupported values."""
         return configs.architecture(self.config, where=str(self.path if self.checkpoint else self.path / "config.json"))
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
-        """Return the tokenizer. Raises UserError also when it has pieces that the model does not know."""
+        """The tokenizer. Raises UserError also if it has more pieces than the model's vocabulary."""
         known = self.architecture.vocabulary
         tokenizer = read_any_tokenizer(self._verified, CAREFUL.again)
         if len(tokenizer) > known:
@@ -147,12 +147,12 @@ class Folder:
 
     @cached_property
     def task(self) -> Task | None:
-        """Return the task that a run was fine-tuned for, None where it has none; see `task_files.read_task`."""
+        """The task that a run was fine-tuned for, or None; see `task_files.read_task`."""
         return read_task(self._verified, self.opening)
 
     @cached_property
     def sentences(self) -> SentenceModel | None:
-        """Return the pooling, length and normalisation of a sentence model, None for any other model.
+        """The pooling, length and normalisation of a sentence model; None for other models.
 
         Raises UserError when its files are damaged, or ask for a pooling that there is not here.
         """
@@ -162,7 +162,7 @@ class Folder:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return all weights by Hugging Face's names without prefix, those of a base model included."""
+        """All weights by Hugging Face's names without prefix, including those of a base model."""
         return named(self._stored, tied=self.architecture.tied)
 
     @property
@@ -176,9 +176,9 @@ class Folder:
 
     @cached_property
     def heads(self) -> dict[str, Head]:
-        """Return the heads by name: the task's, or without a task those of the pretraining that are there whole.
+        """The heads by name: the task's, or without a task those of pretraining whose weights are complete.
 
-        Raises UserError when a weight of the task's head, or of the pooler that it reads, is missing.
+        Raises UserError if a weight of the task's head, or of the pooler that it reads, is missing.
         """
         if self.task:
             with DRAWING:
@@ -186,6 +186,7 @@ class Folder:
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
             self._filled(heads).require_complete(str(self))
             return heads
+        # New heads draw random weights, which must not change the caller's random numbers.
         with DRAWING, torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
         if "mlm" in heads and getattr(self.architecture, "query_vector", False):
@@ -195,7 +196,7 @@ class Folder:
 
     @property
     def writes(self) -> Writing | None:
-        """Return how the head of the pretraining writes, None where it does not."""
+        """How the head of pretraining generates text (data/modes.py); None if it does not."""
         value = self.config.get(WRITES)
         if value not in (None, *get_args(Writing)):
             raise UserError(
@@ -206,12 +207,12 @@ class Folder:
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """Return the folders inside it that hold models which were trained beside its own, by name."""
+        """The names of subfolders with models that were trained beside this one."""
         return tuple(name for name in COMPANIONS if (self.path / name / "config.json").is_file())
 
     @cached_property
     def report(self) -> Report:
-        """Return what became of each tensor in the backbone; of an export, a row for the table of pieces alone."""
+        """The report on the backbone's tensors; for an export, a row for the table of pieces only."""
         if not self.is_exported:
             return self._assembled[1]
         sizes = self.architecture
@@ -220,7 +221,7 @@ class Folder:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """Return what is odd about the place, the weights and the tokenizer, a line each for the user."""
+        """Remarks for the user on the location, the weights and the tokenizer."""
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         return (*self.location.remarks, *report.remarks)
 
@@ -231,7 +232,7 @@ class Folder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a hash of the weights, in whichever files they are; of an export, one of its ONNX files."""
+        """A hash of the weights, independent of their files; for an export, of its ONNX files."""
         if not self.is_exported:
             return fingerprint(self._stored)
         digest = hashlib.sha256()
@@ -245,13 +246,14 @@ class Folder:
         return fill(self.tensors, learner, where=self.path)
 
     def release(self) -> None:
-        """Forget the weights, whose memory is then free unless a caller uses them. What else was read stays."""
+        """Drop the cached weights, to free their memory. Everything else that was read stays."""
+        # A cached_property keeps its value in __dict__; without it, it is computed again.
         for part in ("_stored", "_assembled", "heads"):
             self.__dict__.pop(part, None)
 
     @cached_property
     def _verified(self) -> Path:
-        """Return the path, once it is known to hold a model whose files are as its run wrote them."""
+        """The path, after checking that it holds a model with unchanged files."""
         if not self.checkpoint:
             self.require_config()
         self.opening.check(self.path)
@@ -273,7 +275,7 @@ class Folder:
 def pretraining_heads(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Writing | None = None
 ) -> dict[str, Head]:
-    """Return fresh heads of the objectives that there are tensors for, by name; `writes` as for MaskedLanguageHead."""
+    """Return new heads for the objectives with tensors in `tensors`, by name; `writes` as for MaskedLanguageHead."""
     heads: dict[str, Head] = {}
     if all(one in tensors for one in names.head_names("mlm", backbone.architecture).values()):
         heads["mlm"] = MaskedLanguageHead(backbone, writes=writes)

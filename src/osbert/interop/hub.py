@@ -1,7 +1,7 @@
-"""A model by its name: a local folder, a packaged model, or a repository of a Hugging Face hub, as a folder.
+"""Finds a model by name: a local folder, a packaged model, or a repository on a Hugging Face hub.
 
-huggingface_hub downloads and keeps the cache, so HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN hold. Of a
-repository only the config, the tokenizer and the weights are fetched (`hub_files`), never code.
+huggingface_hub downloads files and manages the cache, so HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN apply. Only
+config, tokenizer and weights are downloaded (`hub_files`), never code.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLocation:
-    """Where a model lies. `name` and `commit` are those of the hub, "" for a local folder.
+    """The folder of a model. `name` and `commit` are those of the hub, "" for a local folder.
 
-    `remarks`: what the user should know of how it was found.
+    `remarks`: remarks for the user on how it was found.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class ModelLocation:
 
 @dataclass(frozen=True)
 class DownloadProgress:
-    """An event: `done` bytes of a file have been downloaded, out of `total`, which is 0 where it is not known."""
+    """An event: `done` bytes of a file have been downloaded, out of `total`, 0 if unknown."""
 
     model: str
     file: str
@@ -72,7 +72,7 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a model on a hub, with @REVISION or without.
 
-    Raises UserError at a variable of the environment with which huggingface_hub cannot be imported.
+    Raises UserError if an environment variable prevents the import of huggingface_hub.
 
     >>> [is_name(text) for text in ("google-bert/bert-base-uncased@main", "./encoder", "runs/mine/encoder")]
     [True, False, False]
@@ -89,7 +89,7 @@ def is_name(text: str) -> bool:
 
 
 def origin(path: Path) -> dict[str, str]:
-    """Return the name and the commit of a model in a cache of the hub; nothing for any other folder.
+    """Return the name and the commit of a model in a cache of the hub; {} for any other folder.
 
     >>> origin(Path("hub/models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"))
     {'name': 'google-bert/bert-base-uncased', 'commit': '86b5e0934494bd15c9632b12f734a8a67f723594'}
@@ -103,9 +103,9 @@ def origin(path: Path) -> dict[str, str]:
 
 
 def default_out(model: Path, ending: str) -> Path:
-    """Return where a command writes by default what it makes of a model.
+    """Return the default output path of a command for a model.
 
-    That is beside the model; for one in the hub's cache or in an installed package it is the current folder.
+    It is next to the model; for a model in the hub's cache or an installed package, in the current folder.
     """
     if found := origin(model):
         return Path(found["name"].rpartition("/")[2] + ending)
@@ -117,12 +117,12 @@ def default_out(model: Path, ending: str) -> Path:
 
 
 def hub_facts(path: Path) -> dict[str, dict[str, str]]:
-    """Return what run.json keeps of a model that was trained further: "hub", its name and commit, if it has them."""
+    """Return the entry "hub" of run.json, the name and commit of the initial model, if it is from a hub."""
     return {"hub": found} if (found := origin(path)) else {}
 
 
 def _require_environment() -> None:
-    """Raise UserError at a variable of the environment with which huggingface_hub cannot be imported."""
+    """Raise UserError if an environment variable prevents the import of huggingface_hub."""
     seconds = (int, "a whole number of seconds")
     checks: dict[str, tuple[Callable[[str], object], str]] = {
         "HF_HUB_ETAG_TIMEOUT": seconds,
@@ -141,7 +141,7 @@ def _require_environment() -> None:
 
 def _is_local(path: Path) -> bool:
     """Return whether a text is the path of a folder or a file, or the prefix of a TensorFlow checkpoint's files."""
-    # os.path.exists: a name may be longer than a file's.
+    # Not Path.exists, which raises OSError if a name is longer than a file's may be.
     return os.path.exists(path) or bool(path.name and os.path.exists(path.with_name(f"{path.name}.index")))
 
 
@@ -210,9 +210,9 @@ class _Repository:
         return self.cache / "snapshots" / commit
 
     def _lacks(self, commit: str, *, known: bool = True) -> str:
-        """Return a file that the cached snapshot of a commit lacks, "" if it is complete.
+        """Return a file that is missing from the cached snapshot of a commit, "" if it is complete.
 
-        `known`: a file that may be there or not counts as lacking unless the cache knows that the commit has none.
+        `known`: an optional file counts as missing unless the cache records that the commit does not have it.
         """
         absent = self.cache / ".no_exist" / commit
         return lacks(self._snapshot(commit), lambda file: not known or (absent / file).is_file())
@@ -262,7 +262,7 @@ class _Repository:
                 reference = self.cache / "refs" / self.revision
                 reference.parent.mkdir(parents=True, exist_ok=True)
                 write_text(reference, commit)
-        except OSError:  # a cache that cannot be written, where everything was there already
+        except OSError:  # a read-only cache that already had all files
             pass
         return self._location(commit)
 
@@ -270,7 +270,7 @@ class _Repository:
         from huggingface_hub import hf_hub_download
 
         class Meter:
-            """What huggingface_hub takes for a tqdm bar: it counts the bytes."""
+            """A substitute for huggingface_hub's tqdm bar that counts the bytes."""
 
             def __init__(meter, *, total: float | None = None, initial: float = 0, **_: Any) -> None:
                 meter.total, meter.done = int(total or size), int(initial)
@@ -309,6 +309,6 @@ class _Repository:
 
     @property
     def _also(self) -> str:
-        """Return the end of a message: the other things that the name could have been."""
+        """The end of a message: other meanings that the name could have had."""
         near = nearest(self.name, packaged_names())
         return f" There is no folder of that name here either.{near}"

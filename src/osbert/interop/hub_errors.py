@@ -1,4 +1,4 @@
-"""What a failure of the hub means, and what to do: huggingface_hub's errors as errors for the user."""
+"""Converts huggingface_hub's errors to errors for the user, with the cause and advice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _HELP = "https://huggingface.co/docs/huggingface_hub/package_reference/environme
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed: the listing of a repository at a revision, or the download of one `file` into the cache.
+    """The failed operation: the listing of a repository at a revision, or the download of a `file` into the cache.
 
-    `also`: the end of a message, what else the name could have been.
+    `also`: the end of the message, with other meanings of the name.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Failure:
 
     @property
     def what(self) -> str:
-        """Return the model, and the file of it, as a message begins."""
+        """The model and file, as the subject of a message."""
         model = self.name if self.revision == "main" else f"{self.name}@{self.revision}"
         return f"{self.file} of {model}" if self.file else model
 
 
 def explain(error: Exception, failure: Failure) -> UserError:
-    """Return the error for the user that stands for an error of huggingface_hub or of its HTTP client."""
+    """Return the error for the user from an error of huggingface_hub or its HTTP client."""
     from huggingface_hub import constants, errors
 
     error, hub = _cause(error), constants.ENDPOINT
@@ -60,7 +60,7 @@ def explain(error: Exception, failure: Failure) -> UserError:
 
 
 def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
-    """Return what an answer of the hub means that is not the one hoped for, and the code of the error."""
+    """Return the meaning of an HTTP error response of the hub, and the code of the error."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     name = failure.name
@@ -99,7 +99,7 @@ def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
 
 
 def _unwritten(error: OSError, failure: Failure) -> str:
-    """Return what an error of the file system means."""
+    """Return the meaning of an error of the file system."""
     if disk_full(error):
         return (
             f"The disk is full: {failure.what} does not fit into the cache {failure.cache}. Free some room, or set "
@@ -109,7 +109,7 @@ def _unwritten(error: OSError, failure: Failure) -> str:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the error behind huggingface_hub's "not in the cache", which it raises for whatever failed before."""
+    """Return the cause of huggingface_hub's "not in the cache" error, which hides the original one."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     while isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):

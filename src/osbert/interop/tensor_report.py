@@ -1,4 +1,4 @@
-"""What became of every tensor of a folder: a row for each, whether that was to be expected, and what is to be said."""
+"""Report on the tensors of a folder: status, whether it is expected, and a remark for each."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from osbert.errors import Problems
 from osbert.interop.huggingface.names import PIECES
 
 ROUND = (8, 16, 32, 64, 128)
-"""Numbers of which tables of pieces are made multiples, for speed: their last rows then belong to no piece."""
+"""Tables of pieces are often padded to multiples of these numbers, for speed; their last rows belong to no piece."""
 FEW = 1 / 8
-"""The share of a table that such rows have at most."""
+"""Largest fraction of a table that such rows may have."""
 
 Status = Literal["loaded", "new", "unused"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRow:
-    """What became of one tensor, named as in the file without the backbone's prefix.
+    """The status of one tensor, named as in the file without the backbone's prefix.
 
-    A "new" one was not in the file and starts afresh; an "unused" one was not needed. `expected` is False where the
-    user should look twice; `remark` says why it is so.
+    "new": not in the file, newly initialised; "unused": in the file, but not needed. `expected` is False if the user
+    should check it; `remark` is the reason.
     """
 
     name: str
@@ -33,7 +33,7 @@ class TensorRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The table of all tensors that were read, made new, or left aside."""
+    """The rows of all tensors that were loaded, newly initialised, or unused."""
 
     rows: tuple[TensorRow, ...]
 

@@ -1,8 +1,8 @@
-"""Tokenizer folders: reads vocab.txt and tokenizer.json, ours and Hugging Face's, and writes what both read.
+"""Tokenizer folders: reads vocab.txt and tokenizer.json, ours and Hugging Face's, and writes files that both read.
 
-Where files disagree, tokenizer.json gives the pieces, and tokenizer_config.json what is said there about case, accents
-and CJK, as in transformers. One difference stays: transformers may take a word of over 100 characters for [UNK]; here,
-as in google-research/bert, the limit is 200.
+If files disagree, pieces are from tokenizer.json, and settings of case, accents and CJK from tokenizer_config.json, as
+in transformers. One difference: transformers may map words of more than 100 characters to [UNK]; here, as in
+google-research/bert, the limit is 200.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
 LARGEST_VOCABULARY = 1 << 26
-"""Most bytes of a vocabulary's file, 64 MiB."""
+"""Largest file of a vocabulary, 64 MiB."""
 _INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, or train one: osbert tokenizer train"
 
 
@@ -47,7 +47,7 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
 
 
 def check_written(path: Path, opening: Opening) -> None:
-    """Raise UserError if the tokenizer of a finished run, or a file of it by itself, is not as the run wrote it."""
+    """Raise UserError if the tokenizer of a finished run, or a single file of it, has changed since."""
     if path.is_file():
         opening.check(path.parent, among=(path.name, "tokenizer_config.json"))
     else:
@@ -55,12 +55,11 @@ def check_written(path: Path, opening: Opening) -> None:
 
 
 def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
-    """Return the tokenizer that a folder, or a vocab.txt by itself, describes.
+    """Return the tokenizer of a folder or of a single vocab.txt.
 
-    Where nothing is said about case, a vocabulary with a capital letter in a piece, specials apart, is a cased one.
+    Without a setting of case, a vocabulary is cased if a piece, other than a special one, has a capital letter.
 
-    Raises UserError as `check_written`, and one that says what is missing, or which part of a tokenizer.json is not
-    BERT's.
+    Raises UserError as `check_written`, and if a file is missing or a part of tokenizer.json is not BERT's.
     """
     path = Path(folder)
     check_written(path, opening)
@@ -107,10 +106,10 @@ WRITTEN = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_toke
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
-    """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
+    """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each atomically.
 
-    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; without `segments` its
-    configuration lists none.
+    transformers' AutoTokenizer loads the folder. `length`: its limit for sequences; without `segments` its
+    configuration does not list token_type_ids.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -191,7 +190,7 @@ def _looks_uncased(vocabulary: list[str]) -> bool:
 
 
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what the `tokenizers` library keeps in a tokenizer.json."""
+    """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     first, second = ({"Sequence": {"id": name, "type_id": index}} for index, name in enumerate("AB"))

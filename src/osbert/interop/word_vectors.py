@@ -48,11 +48,11 @@ class WordVectors:
     vectors: NDArray[np.float32]
 
     def tokenizer(self) -> tuple[AnyTokenizer, int]:
-        """Return a tokenizer whose pieces are these words, and how many of them no text can give.
+        """Return a tokenizer whose pieces are these words, and the number of words that it never produces.
 
-        Text is cut as BERT's basic tokenizer cuts it, in lower case if no word has a capital; but only at spaces if
-        more than half of the words were lost by that, as Chinese words and phrases are. Words that are special pieces
-        become these.
+        Text is split by BERT's basic tokenizer, in lower case if no word has a capital. If this would lose more than
+        half of the words, as with Chinese words and phrases, text is split only at spaces. Words that equal special
+        pieces become special pieces.
         """
         words = [word for word in self.words if word not in BYTE_LEVEL]
         lowercase = all(word == word.lower() for word in words)
@@ -62,7 +62,7 @@ class WordVectors:
         return word_tokenizer(words, lowercase=lowercase, spaces=spaces), 0 if spaces else lost
 
     def write_model(self, folder: Path) -> str:
-        """Write a model of the static family into a folder; return what a user should know of it, "" for nothing."""
+        """Write a model of the static family into a folder; return a remark for the user, or ""."""
         tokenizer, lost = self.tokenizer()
         table = np.zeros((len(tokenizer), self.vectors.shape[1]), np.float32)
         places = {word: place for place, word in enumerate(tokenizer.vocabulary)}
@@ -86,9 +86,8 @@ def write_static(folder: Path, tokenizer: AnyTokenizer, vectors: Tensor) -> None
 def read_word_vectors(path: Path) -> WordVectors:
     """Return the words and vectors of a file; .bin is binary, any other is text.
 
-    Raises UserError that names the file and the lines (in a binary file the words) with a wrong number of values, a
-    value that is no finite number, a word that stands twice, bytes that are not UTF-8, or another number of words than
-    the file's first line says.
+    Raises UserError that lists the lines (in a binary file the words) with a wrong number of values, a value that is
+    not finite, a duplicate word, or invalid UTF-8, and a number of words that contradicts the first line.
     """
     require_regular(path)
     problems = Problems(heading=f"{path} cannot be used. {ADVICE}")
@@ -152,7 +151,7 @@ def vectors_of(vocabulary: Sequence[str], table: Tensor) -> WordVectors:
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """Return the number of words and of values that a first line says, None if it is none that does.
+    """Return the number of words and the width from a header line; None if it is not a header.
 
     >>> _header(b"3000000 300\\n"), _header(b"the 0.1 0.2\\n")
     ((3000000, 300), None)
@@ -167,7 +166,7 @@ def _header(line: bytes) -> tuple[int, int] | None:
 def _text_rows(
     file: BinaryIO, width: int | None, first: int, problems: Problems
 ) -> Iterator[tuple[str, bytes, NDArray[np.float32]]]:
-    """Yield each word's place, the word, which may have spaces as GloVe's, and its vector. Lines count from `first`."""
+    """Yield (position for messages, word, vector). Words may contain spaces (GloVe). Lines count from `first`."""
     for number, line in enumerate(file, first):
         where, parts = f"line {number:,}", line.rstrip(b"\r\n ").split(b" ")
         width = width or len(parts) - 1
@@ -188,7 +187,7 @@ def _text_rows(
 def _binary_rows(
     file: BinaryIO, words: int, width: int, problems: Problems
 ) -> Iterator[tuple[str, bytes, NDArray[np.float32]]]:
-    """Yield where each word is, the word and its vector."""
+    """Yield (position for messages, word, vector) of a binary file."""
     for number in range(1, words + 1):
         where, word = f"word {number:,} of {words:,}", bytearray()
         while (byte := file.read(1)) not in (b" ", b"") and len(word) <= LONGEST:
@@ -200,6 +199,7 @@ def _binary_rows(
         if len(content) < 4 * width:
             problems.add(f"{where}: the file ends, or is damaged, within it", code="damaged-file")
             return
+        # Some writers end each vector with a line feed, others do not.
         yield where, bytes(word).lstrip(b"\n"), np.frombuffer(content, "<f4")
     if file.read(2).strip():
         problems.add(f"line 1: it says {words:,} words, but more follow", code="damaged-file")
@@ -208,7 +208,7 @@ def _binary_rows(
 def _collected(
     rows: Iterable[tuple[str, bytes, NDArray[np.float32]]], problems: Problems
 ) -> Mapping[str, NDArray[np.float32]]:
-    """Return the vectors by their words; what is wrong goes into `problems`."""
+    """Return the vectors by word; errors go to `problems`."""
     found: dict[str, NDArray[np.float32]] = {}
     for where, raw, vector in rows:
         try:

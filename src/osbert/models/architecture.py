@@ -294,6 +294,7 @@ def _of_positions(sizes: Architecture) -> Iterator[str]:
         yield f"width is {sizes.width}, but half of a distance's numbers are sines: it must be even"
     if sizes.buckets % 2:
         yield f"buckets is {sizes.buckets}, but half of them are for one distance each: it must be even"
+    # `distance_rows` divides by log((farthest - 1) / (buckets / 2)), which must be above 0.
     least = 1 if sizes.positions == "distances" else sizes.buckets // 2 + 2
     if not least <= sizes.farthest <= MOST["length"]:
         yield f"farthest is {sizes.farthest:,}, but must be from {least:,} to {MOST['length']:,}"

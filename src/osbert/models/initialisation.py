@@ -37,6 +37,7 @@ def initialise_scores(layer: nn.Linear, deviation: float) -> None:
 def _truncated_normal(weight: Tensor, deviation: float) -> None:
     """Draw from the normal, and redraw values beyond two deviations; trunc_normal_ takes several times longer."""
     weight.normal_(0, deviation)
+    # About 5 % lie outside; each round redraws only those that still do.
     outside = torch.nonzero(weight.view(-1).abs() > 2 * deviation).view(-1)
     while len(outside):
         drawn = torch.empty(len(outside), dtype=weight.dtype, device=weight.device).normal_(0, deviation)

@@ -110,6 +110,7 @@ class Padded(nn.Module):
         counts = torch.tensor(lengths, device=ids.device)  # (B,)
         return Batch(
             ids=ids[mask].long(),
+            # The number of tokens before each one in its row, so padding on the left does not shift positions.
             positions=(mask.cumsum(dim=1) - 1)[mask],
             segments=segments[mask].long(),
             order=None,

@@ -27,6 +27,7 @@ def pooled(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) ->
         return [sequence.mean(dim=0) for sequence in sequences]
     if pooling == "max":
         return [sequence.amax(dim=0) for sequence in sequences]
+    # Positions count from 0, SGPT's weights from 1.
     weights = (batch.positions + 1).to(states.dtype).split(list(batch.lengths))
     return [
         (sequence.movedim(0, -1) * weight).sum(dim=-1) / weight.sum()

@@ -1,4 +1,4 @@
-"""config.json: the fields of BERT's, of its family's and of our own -> the settings of a backbone, and back."""
+"""config.json: converts the fields of BERT, its family and our own to the settings of a backbone, and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = {
     "vocab_size": "vocabulary",
     "max_position_embeddings": "length",
 }
-"""Their config fields that must be there -> our sizes."""
+"""Their required config fields -> our sizes."""
 
 SEGMENTS = "type_vocab_size"
 
@@ -40,31 +40,31 @@ NUMBERS = {
     "layer_norm_eps": "epsilon",
     "initializer_range": "deviation",
 }
-"""Their config fields that may be absent, with our defaults, which are theirs."""
+"""Their optional config fields -> our settings, with equal defaults."""
 
 NEIGHBOURS = "osbert_neighbours"
-"""A config field of our own, where it is not 0: how fresh weights of this architecture start (--from-scratch)."""
+"""A config field of our own, written if not 0: the initialisation of new weights (--from-scratch)."""
 
 DECODER_FIELD = "is_decoder"
-"""Their config field that makes every token see only what is before it, in all three model types."""
+"""Their config field for causal attention, in all three model types."""
 
 SCALED = "osbert_scaled_outputs"
-"""A config field of our own, where the family's value is another: how fresh weights of this architecture start."""
+"""A config field of our own, written if it differs from the family's value: the initialisation of new weights."""
 
 ADAPTERS = "osbert_adapters"
-"""A config field of our own, where it is not 0: how wide the adapters in each block are."""
+"""A config field of our own, written if not 0: the width of the adapters in each block."""
 
 RECURRENT = "osbert_recurrent"
-"""A config field of our own, where it is not 0: how many recurrent layers stand on top."""
+"""A config field of our own, written if not 0: the number of recurrent layers on top."""
 
 ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_outputs")
-"""The settings that have a field of our own in every model type."""
+"""The settings with a field of our own in every model type."""
 
 STATED = ("positions", "normalization", "biases")
-"""The settings that a config of our own model type always has."""
+"""The settings that are always written in a config of our own model type."""
 
 LARGEST = 2**31
-"""No number of a config reaches this."""
+"""Upper bound (exclusive) of the numbers in a config."""
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": (None, "absolute", "rotary"),
@@ -74,14 +74,14 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "pruned_heads": (None, {}, []),
     "quantization_config": (None, {}),
 }
-"""Config fields that change the mathematics, with the only values that leave it as ours is."""
+"""Config fields that change the computation, with the only supported values."""
 
 
 def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     """Return the settings of the backbone that a config.json describes; `where` names the file in errors.
 
-    A config without `model_type` is taken for BERT: those of the first releases have none. Raises UserError that lists
-    every field that is missing, mistyped, or asks for mathematics other than ours.
+    A config without `model_type`, as in the first releases, is BERT's. Raises UserError that lists every field that is
+    missing, has a wrong type, or has an unsupported value.
     """
     if own.FAMILY in config:
         return own.settings(config, where=where)
@@ -153,14 +153,14 @@ def own_fields() -> dict[str, str]:
 
 
 def _known(value: object, table: Mapping[str, str]) -> str | None:
-    """Return what stands for a value in a table, None also where it is no word at all."""
+    """Return the entry of a table for a value; None if there is none or the value is not a string."""
     return table.get(value) if isinstance(value, str) else None
 
 
 def _numbers(
     config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that are numbers; what is none goes to `problem`."""
+    """Yield the numeric settings. Values of other types are reported to `problem`."""
     whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
     for theirs, ours in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
         value = config.get(theirs, "missing" if theirs in SIZES else getattr(Architecture, ours))
@@ -173,7 +173,7 @@ def _numbers(
 
 
 def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
+    """Yield the settings in the additional fields of our own model type. Invalid values are reported to `problem`."""
     kinds = get_type_hints(Architecture)
     for theirs, ours in own_fields().items():
         value = config.get(theirs, "missing" if ours in STATED else getattr(Architecture, ours))

@@ -1,11 +1,11 @@
 """Hugging Face folders: config.json and weights -> a backbone and its heads, and back.
 
-BERT is the same on both sides. A rotary encoder is written as their RoFormer, which has no pooler and no next-sentence
-head, and whose classifier is another one. An encoder that looks left only is written as their decoder, which gives the
-same states; but their pooler and classifier read its first token, ours the last. What their model cannot hold (also a
-second classifier) is kept in the same file, a head's under "heads.<name>.", where this module finds it again and
-Hugging Face passes over it. Where they would make a head of the same kind with random weights in its place, and where
-they have no model for the encoder, the folder is written as "osbert", which they refuse.
+BERT is the same on both sides. A rotary encoder is written as RoFormer, which has no pooler, no next-sentence head and
+a different classifier. A causal encoder is written as a decoder, which has the same states; but their pooler and
+classifier read the first token, ours the last. Parts that their model cannot hold (such as a second classifier) are
+stored in the same file, a head under "heads.<name>.", which this module reads and transformers ignores. If transformers
+would create such a head with random weights, or has no model for the encoder, the model_type is "osbert", which it
+rejects.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from osbert.models.initialisation import initialise
 from osbert.text.file_tokenizer import AnyTokenizer
 
 WRITES = "osbert_writes"
-"""A config field of our own, where there is a head that has learnt to write from a source: how (data/modes.py)."""
+"""A config field of our own, for a head trained to generate from a source: the way it does (data/modes.py)."""
 
 FORCED_END = "forced_eos_token_id"
-"""BART's config field with the piece that ends a text of the greatest length in transformers."""
+"""BART's config field with the piece that transformers appends to a text of the greatest length."""
 
 UNKNOWN = "unknown"
-"""What is said of a tensor that no part of the model is read from."""
+"""The remark on a tensor that no part of the model uses."""
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
-    """Return a backbone made of tensors as `named` gives them, and what became of each tensor.
+    """Return a backbone filled with `tensors`, named as by `named`, and a report on every tensor.
 
-    Only the pooler may be missing (models trained on masked pieces alone have none): it starts afresh, and the report
-    says so. Raises UserError that lists the weights of the folder `where` that are missing or misshapen.
+    Only the pooler may be missing (models trained on masked pieces alone have none): it is newly initialised and
+    reported as new. Raises UserError that lists the missing and misshapen weights of the folder `where`.
     """
     try:
         backbone = architecture.empty()
-    except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
+    except (ValueError, RuntimeError) as error:  # RuntimeError: torch rejects sizes whose product overflows
         raise UserError(f"{where}: {error}.", code="damaged-file") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
+    # Modules without tensors in the file: only a pooler, all else is required.
     for fresh in dict.fromkeys(name.rpartition(".")[0] for name in backbone.state_dict() if name not in state):
         initialise(backbone.get_submodule(fresh).to_empty(device="cpu"), architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
@@ -58,10 +59,10 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
 
 
 def fill(tensors: Mapping[str, Tensor], learner: Learner, *, where: Path) -> Report:
-    """Fill a learner from tensors as `named` gives them: the backbone, which must fit (else UserError), and its heads.
+    """Fill the backbone and heads of a learner with `tensors`, named as by `named`. Raises UserError as `assemble`.
 
-    A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
-    is reported as new; `Report.require_complete` makes that an error.
+    A head whose tensors are missing or have other shapes (another number of labels) keeps its weights and is reported
+    as new; `Report.require_complete` makes that an error.
     """
     state, rows = _backbone_state(learner.backbone, tensors, where=where)
     learner.backbone.load_state_dict(state, strict=False)
@@ -80,10 +81,10 @@ def write_model(
     """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
 
     `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
-    A regression head's number y stands for `center` + `scale` * y, which is what their model gives, and so are the
-    scores of a head that classifies or chooses, whose temperature is 1 / `scale`; the head's own weights are then kept
-    beside. `tokenizer`: that of the folder, whose pieces an encoder-decoder's config names; without it the config has
-    its family's. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    The published last layer outputs `center` + `scale` * y for the head's output y: a regression head's unit, or for
+    classes and choices a temperature of 1 / `scale`. The head's own weights are then stored as well. `tokenizer`: the
+    folder's, whose special pieces an encoder-decoder's config names; None: those of its family. Each file is replaced
+    atomically. Tied weights are stored once, as in Hugging Face's files.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,9 +102,9 @@ def laid_out(
     pooler: bool = True,
     tokenizer: AnyTokenizer | None = None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return what `write_model` writes: the fields of config.json, and the tensors by their names.
+    """Return the fields of config.json and the tensors that `write_model` writes.
 
-    Without `pooler` its weights are left out.
+    Without `pooler` the weights of the pooler are left out.
     """
     closed = bool(_other_heads(learner))
     config = configs.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
@@ -117,6 +118,7 @@ def laid_out(
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
         if theirs[0].startswith("pooler.") and not pooler:
             continue
+        # Our stacked matrices are split into theirs.
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
     sizes, family = learner.backbone.architecture, of_type(config["model_type"])
     if family and isinstance(sizes, Architecture):
@@ -127,6 +129,7 @@ def laid_out(
             own = f"heads.{name}.{ours}"
             if head.form in ("sequence", "choice") and in_units and ours in published[name]:
                 tensors[own] = tensor
+                # scale * (W x + b) + center, written as one linear layer.
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
     if family and isinstance(sizes, Architecture):
@@ -137,9 +140,9 @@ def laid_out(
 
 
 def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str:
-    """Return one sentence for the user when only osbert opens what `write_model` writes; "" when others do too.
+    """Return a sentence for the user if only osbert can open the written model; "" if transformers can, too.
 
-    `learner`: the heads that are written with it.
+    `learner`: its heads are taken into account.
     """
     reasons = (*names.ours_alone(architecture), *(_other_heads(learner) if learner else ()))
     if not reasons:
@@ -148,9 +151,9 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
 
 
 def named(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tensor]:
-    """Return the tensors of a weight file by today's names, without the backbone's prefix.
+    """Return the tensors of a weight file by current names, without the backbone's prefix.
 
-    `tied`: whether the vocabulary product of the language-model head is by the piece embeddings.
+    `tied`: whether the language-model head shares the piece embeddings.
     """
     found = {names.plain(name): tensor for name, tensor in tensors.items()}
     if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
@@ -164,7 +167,7 @@ def named(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tens
 def _backbone_state(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, where: Path
 ) -> tuple[dict[str, Tensor], list[TensorRow]]:
-    """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
+    """Return the backbone's state from `tensors`, and report rows. Raises UserError that lists all misfits."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
     own = backbone.state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
@@ -172,6 +175,7 @@ def _backbone_state(
     rows: list[TensorRow] = []
     family = of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
+        # Each of their tensors has an equal part of the rows of ours.
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
         if theirs[0].startswith("pooler.") and theirs[0] not in tensors:
             rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
@@ -188,7 +192,7 @@ def _backbone_state(
 
 
 def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...], *, real: bool = True) -> str:
-    """Return what keeps a tensor of `real` numbers, or of integers, from being used, or "" when it fits."""
+    """Describe why a tensor cannot be used: missing, wrong shape, or not `real` (else integers); "" if it fits."""
     if name not in tensors:
         return f"{name} {shape} is missing."
     tensor = tensors[name]
@@ -205,7 +209,7 @@ def _loaded(name: str, tensor: Tensor) -> TensorRow:
 
 
 def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
-    """Return a row for each tensor that is not the backbone's."""
+    """Return a report row for each tensor that the backbone does not use."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     family = of_architecture(backbone.architecture)
     buffers = names.BUFFERS + (family.buffers if family else ())
@@ -237,8 +241,9 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
 
 
 def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRow]:
-    """Fill the learner's heads from tensors as `named` gives them, each by the name it was written under, else by its
-    kind's published one; return what became of each of their own.
+    """Fill the learner's heads from `tensors`, named as by `named`; return a report row for each of their tensors.
+
+    A tensor of a head is looked up under "heads.<name>." first, then under the published name of its form.
     """
     rows: list[TensorRow] = []
     for name, head in _heads(learner):
@@ -255,6 +260,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
                 found.append(_loaded(theirs, tensors[theirs]))
                 state[ours] = tensors[theirs].float()
         rows += found
+        # All or nothing: a half-filled head would be worse than a new one.
         if all(row.status == "loaded" for row in found):
             head.load_state_dict(state)
         decoder = head.form == "mlm" and learner.backbone.architecture.tied and names.DECODER in tensors
@@ -264,7 +270,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
 
 
 def _other_heads(learner: Learner) -> list[str]:
-    """Return why heads are not what their classes of the same kinds would make of the folder."""
+    """Describe each head that transformers would not rebuild with the same outputs."""
     found = {
         "a tagger on features of a frozen encoder"
         if head.frozen is not None
@@ -275,7 +281,7 @@ def _other_heads(learner: Learner) -> list[str]:
 
 
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
-    """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
+    """Return the published names of each head's parameters; none if their model lacks such a head, or it is taken."""
     sizes = learner.backbone.architecture
     family = of_architecture(sizes)
     taken: set[str] = set()
@@ -301,7 +307,7 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
 
 
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
-    """Return the config.json fields that tell which heads there are."""
+    """Return the config.json fields about the heads: class, labels, kind of problem."""
     published = _published(learner)
     there = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
     heads = {names.published_form(head.form): head for head in there}

@@ -1,6 +1,6 @@
 """Tokenizers of other families, in and out: as tokenizer.json, BPE also as it once came, Unigram by unigram.py.
 
-BERT's own WordPiece, and that of DistilBERT and ELECTRA, is tokenizer_files.py's.
+The WordPiece tokenizers of BERT, DistilBERT and ELECTRA are in tokenizer_files.py.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_tok
 """Their names of the special pieces -> ours."""
 
 INSTEAD = {"cls_token": "bos_token", "sep_token": "eos_token", "unk_token": "pad_token"}
-"""What stands for a special piece that a folder does not name. Without an unknown piece no piece is unknown."""
+"""Substitutes for special pieces that a folder does not name. A tokenizer may have no unknown piece."""
 
 DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 """RoBERTa's and XLM-R's special pieces."""
 
 END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
-"""GPT-2's only special piece, and how GPT's pieces end that end a word."""
+"""GPT-2's only special piece, and the suffix of GPT's pieces at the end of a word."""
 
 SENTINEL = "<extra_id_0>"
-"""The first of the pieces that stand for missing spans in T5's tokenizers."""
+"""The first sentinel, a piece that replaces a missing span, in T5's tokenizers."""
 
 PARTING, LAST = "<sep>", "<cls>"
 """The pieces that end a text and a sequence in XLNet's tokenizers."""
@@ -49,13 +49,13 @@ PARTING, LAST = "<sep>", "<cls>"
 KINDS = ("BPE", "Unigram", "WordLevel")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
-"""Settings that tell where a tokenizer or its code was: they are not written into other folders."""
+"""Settings with paths of a tokenizer or its code, which are not copied to other folders."""
 
 
 def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTokenizer:
-    """Return the tokenizer in a folder, whichever kind it is.
+    """Return the tokenizer of a folder, of any kind.
 
-    Raises UserError as `read_tokenizer`, and as `tokenizer_of` where there is but a SentencePiece model.
+    Raises UserError as `read_tokenizer`, and as `tokenizer_of` if there is only a SentencePiece model.
     """
     check_written(Path(folder), opening)
     with damage_as_error(folder):
@@ -63,23 +63,23 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
 
 
 def text_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
-    """Return the config fields that say with which pieces a decoder's texts start and end, as they are trained here.
+    """Return the config fields with the pieces that start and end a decoder's texts, as trained here.
 
-    transformers' `generate` and its shift of labels read these fields, and not the tokenizer.
+    transformers' `generate` and its shift of labels read these fields instead of the tokenizer.
     """
     form = tokenizer.form
     try:
         fields = {"pad_token_id": tokenizer.pad, "decoder_start_token_id": starting_piece(tokenizer)}
-    except UserError:  # without a padding piece no decoder has learnt with it
+    except UserError:  # without a padding piece it cannot have trained a decoder
         return {}
     fields |= {"bos_token_id": form.before[0]} if form.before else {}
     return fields if form.end is None else fields | {"eos_token_id": form.end}
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
-    """Write a tokenizer so that AutoTokenizer loads the folder: as `write_tokenizer`, or the file it was read from.
+    """Write a tokenizer so that AutoTokenizer loads the folder: as `write_tokenizer`, or the original file.
 
-    Each file is written whole or not at all.
+    Each file is written atomically.
     """
     if not isinstance(tokenizer, FileTokenizer):
         write_tokenizer(tokenizer, folder, length=length, segments=segments)
@@ -133,7 +133,7 @@ def _from_file(path: Path, content: dict[str, Any], named: Mapping[str, str] | N
 
 
 def _kind(content: Mapping[str, Any]) -> str:
-    """Return the kind of a tokenizer.json's model; files of the first releases do not name it."""
+    """Return the kind of a tokenizer.json's model, inferred for files of the first releases, which lack it."""
     model = content.get("model") or {}
     if "type" in model:
         return str(model["type"])
@@ -141,7 +141,7 @@ def _kind(content: Mapping[str, Any]) -> str:
 
 
 def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
-    """Return whether a WordPiece tokenizer begins sequences as BERT's, by its folder's settings, else by its own."""
+    """Return whether a WordPiece tokenizer uses [CLS], by its folder's settings, else by tokenizer.json."""
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     if named := config.get("cls_token"):
         return _piece(named) == SPECIALS[2]
@@ -152,21 +152,22 @@ def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
 
 
 def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special pieces of a folder, as its settings name them, by our names.
+    """Return the special pieces in the settings of a folder, by our names.
 
-    What they do not name is RoBERTa's, or what `INSTEAD` says where the tokenizer has no such piece; but GPT's
-    tokenizers need no more than a piece for the unknown, and GPT-2's has its `end` of texts for that.
+    Pieces that they do not name are RoBERTa's, or substitutes by `INSTEAD` if the tokenizer lacks those. GPT's
+    tokenizers need only an unknown piece, for which GPT-2 uses its `end` of texts.
     """
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
-    if SENTINEL in pieces:  # T5's: nothing stands before a text, and nothing is masked
+    if SENTINEL in pieces:  # T5's: no piece before a text, and no mask
         ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
         return {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
     if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
         return DEFAULTS | {"cls": LAST, "sep": PARTING} | named
+    # With all of RoBERTa's pieces, or without any mark of GPT, the defaults are RoBERTa's.
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
         others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
@@ -187,14 +188,14 @@ def _piece(name: str | Mapping[str, Any]) -> str:
 
 
 def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
-    """Have a byte-level tokenizer put a space before a text, or none: the folder's setting goes before the file's."""
+    """Set whether a byte-level tokenizer prepends a space: the folder's setting overrides the file's."""
     for part in ("pre_tokenizer", "post_processor"):
         if wanted is not None and "add_prefix_space" in (content.get(part) or {}):
             content[part]["add_prefix_space"] = wanted
 
 
 def _pair_of_files(path: Path) -> dict[str, Any]:
-    """Return the tokenizer.json that vocab.json and merges.txt stand for in a folder of GPT, GPT-2 or RoBERTa."""
+    """Return a tokenizer.json made from vocab.json and merges.txt in a folder of GPT, GPT-2 or RoBERTa."""
     ids = read_object(path / "vocab.json", most=LARGEST)
     try:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
@@ -203,6 +204,7 @@ def _pair_of_files(path: Path) -> dict[str, Any]:
             f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again.",
             code="wrong-encoding",
         ) from None
+    # The first line may be a comment with the version.
     merges = [line for line in lines if line and not line.startswith("#version")]
     named = _specials(path, {"model": {"vocab": ids}})
     if missing := [piece for piece in named.values() if piece not in ids]:

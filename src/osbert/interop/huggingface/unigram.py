@@ -1,7 +1,7 @@
-"""The tokenizer.json that a SentencePiece model stands for in a folder of DeBERTa, XLM-R, CamemBERT or ALBERT.
+"""Makes tokenizer.json from a SentencePiece model of DeBERTa, XLM-R, CamemBERT or ALBERT.
 
-Their ids are the model's, but XLM-R and CamemBERT put the special pieces of fairseq before them. What a family does to
-a text before the model's own map of characters is as in transformers' converters.
+Ids are those of the model, but XLM-R and CamemBERT insert the special pieces of fairseq before them. The normalisation
+before the model's own character map is as in transformers' converters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _BERTS = dict(zip(_ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")))
 _FAIRSEQS = dict(zip(_ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 _RARE = 100.0
-"""What ALBERT takes from the score of a piece that ends with a digit and a comma, which so hardly ever appears."""
+"""Subtracted by ALBERT from the score of a piece that ends with a digit and a comma, which thus hardly ever occurs."""
 _DEBERTA, _ALBERT = "deberta-v2", "albert"
 
 
 @dataclass(frozen=True)
 class UnigramFamily:
-    """How a family puts a SentencePiece model to use.
+    """How a family uses a SentencePiece model.
 
-    `names`: its special pieces by transformers' names. `first`: the pieces that stand for the model's first `replaced`
-    ones. `segments`: whether the second text of a pair is segment 1; else two pieces part the texts.
+    `names`: its special pieces by transformers' names. `first`: pieces and scores that replace the model's first
+    `replaced` pieces. `segments`: whether the second text of a pair is segment 1; else two pieces separate the texts.
     `mask_takes_space`: whether the mask takes the space before it.
     """
 
@@ -67,8 +67,8 @@ FAMILIES = {
 def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the tokenizer.json of a model's file, and the special pieces by our names.
 
-    `config`: what the folder says of its tokenizer. Raises UserError where the family or the algorithm is another, and
-    as `read_sentencepiece`.
+    `config`: what the folder says of its tokenizer. Raises UserError if the family or the algorithm is not supported,
+    and as `read_sentencepiece`.
     """
     kind = _kind(path, config)
     family, model = FAMILIES[kind], read_sentencepiece(path)
@@ -77,6 +77,7 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
     vocabulary = [*family.first, *((text, score) for text, score, _ in model.pieces[family.replaced :])]
     if kind == _ALBERT:
         vocabulary = [(text, score - _RARE * _ends_a_number(text)) for text, score in vocabulary]
+    # Reversed, so that the first of two equal pieces keeps its id.
     ids = {text: number for number, (text, _) in reversed([*enumerate(vocabulary)])}
     added = _added(path, model, config, ids)
     for role, piece in names.items():
@@ -113,7 +114,7 @@ def made_by_theirs(path: Path) -> str:
 
 
 def _kind(path: Path, config: Mapping[str, Any]) -> str:
-    """Return the family that a folder's tokenizer is of, a key of `FAMILIES`."""
+    """Return the family of a folder's tokenizer, a key of `FAMILIES`."""
     named = str(config.get("tokenizer_class") or read_if_there(path.parent / "config.json").get("model_type") or "")
     plain = re.sub(r"Tokenizer(Fast)?$", "", named).lower().replace("-", "")
     for kind in FAMILIES:
@@ -128,7 +129,7 @@ def _kind(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def _check(path: Path, model: SentencePieceModel) -> None:
-    """Raise UserError where a model cuts texts in a way that none of the families does."""
+    """Raise UserError if a model tokenizes in a way that none of the families uses."""
     if model.algorithm != UNIGRAM:
         name = ALGORITHMS.get(model.algorithm, model.algorithm)
         raise UserError(
@@ -145,7 +146,7 @@ def _check(path: Path, model: SentencePieceModel) -> None:
 def _added(
     path: Path, model: SentencePieceModel, config: Mapping[str, Any], ids: dict[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return the pieces that are matched before a text is cut, by text. Those behind the model's own go into `ids`."""
+    """Return the pieces that are matched before a text is split, by text. New ones are appended to `ids`."""
     found = {
         text: _new(text, ids[text], special=kind == CONTROL)
         for text, _, kind in model.pieces
@@ -154,6 +155,7 @@ def _added(
     given = {_text(one): int(number) for number, one in (config.get("added_tokens_decoder") or {}).items()}
     given = given or read_if_there(path.parent / "added_tokens.json")
     special = {_text(config[role]) for role in _ROLES if config.get(role)}
+    # Added pieces must follow the model's without gaps, in the order of their ids.
     for text, number in sorted(given.items(), key=lambda one: int(one[1])):
         if ids.setdefault(text, len(ids)) != number:
             raise UserError(
@@ -171,10 +173,10 @@ def _new(text: str, number: int, *, special: bool) -> dict[str, Any]:
 
 
 def _normalizers(kind: str, model: SentencePieceModel, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is done to a text before it is cut: the family's steps, then the model's.
+    """Return the normalisation steps of a text: the family's, then the model's.
 
-    Spaces go last, as in SentencePiece: other characters may become spaces. Its models can say that spaces stay, which
-    transformers ignores for these families, and so does this.
+    Spaces are stripped last, as in SentencePiece, since other characters may become spaces. SentencePiece can keep
+    extra spaces; transformers ignores this setting for these families, and so does this module.
     """
     steps: list[dict[str, Any]] = []
     if kind == _ALBERT:
@@ -196,7 +198,7 @@ def _metaspace(model: SentencePieceModel, config: Mapping[str, Any]) -> dict[str
 
 
 def _form(names: Mapping[str, str], ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
-    """Return the form of a text and of a pair, in which two pieces part the texts, or one does and segments differ."""
+    """Return the template of a text and of a pair: the texts are separated by two pieces, or by one and segments."""
     cls, sep = names["cls_token"], names["sep_token"]
 
     def piece(text: str, segment: int = 0) -> dict[str, Any]:

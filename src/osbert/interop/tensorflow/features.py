@@ -1,4 +1,4 @@
-"""The JSON lines of google-research/bert's extract_features.py: a line a text, every token with its layers' numbers."""
+"""The JSON lines of google-research/bert's extract_features.py: a line per text, with each token's hidden states."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 DECIMALS = 6
-"""Places behind the point that they keep."""
+"""Decimal places of the numbers, as in extract_features.py."""
 
 
 def feature_line(index: int, tokens: Sequence[str], states: NDArray[np.floating], layers: Sequence[int]) -> str:
     """Return the line of one text, without its line end.
 
-    `index`: the text's place, from 0. `tokens` (n,): its pieces as they are spelt. `states` (n, layers, D), of the
-    layers as `layers` numbers them, -1 for the last.
+    `index`: the number of the text, from 0. `tokens` (n,): its pieces. `states` (n, layers, D): the hidden states of
+    the layers with the numbers `layers`, -1 for the last.
     """
     numbers = np.round(states.astype(np.float64), DECIMALS).tolist()
     features = [

@@ -61,6 +61,7 @@ class FrozenEncoder:
 
         Afterwards they are read through a memory map. Raises OSError if the disk is full.
         """
+        # One entry per distinct sequence, in the order of the examples.
         ordered = list({_key(example.ids, example.segments): example for example in examples}.items())
         path = folder / VECTORS.replace("*", self._fingerprint([key for key, _ in ordered]))
         if not _is_whole(path):

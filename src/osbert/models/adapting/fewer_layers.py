@@ -17,6 +17,7 @@ def even_layers(layers: int, count: int, *, period: int = 1) -> tuple[int, ...]:
     >>> even_layers(12, 6), even_layers(6, 3), even_layers(6, 1), even_layers(10, 5, period=3)
     ((0, 2, 4, 7, 9, 11), (0, 2, 5), (0,), (0, 1, 5, 6, 7))
     """
+    # Then each is moved to a layer of the same kind, at most as far as the last one allows.
     even = [round(place) for place in np.linspace(0, layers - 1, count).tolist()]
     most = (layers - count) // period
     return tuple(place + period * min(round((layer - place) / period), most) for place, layer in enumerate(even))

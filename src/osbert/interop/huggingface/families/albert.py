@@ -1,6 +1,6 @@
-"""ALBERT (Lan et al. 2020): layers that share blocks, narrow embeddings that are projected, and sentence order.
+"""ALBERT (Lan et al. 2020): shared blocks, projected narrow embeddings, and sentence order.
 
-The embeddings are normalised at their own width and projected after, as ELECTRA's are. A group of theirs is a block.
+Embeddings are normalised first and then projected, as in ELECTRA. A group of ALBERT is a block here.
 """
 
 from __future__ import annotations

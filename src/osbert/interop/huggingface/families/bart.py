@@ -1,7 +1,7 @@
 """BART (Lewis et al. 2020): an encoder and a decoder with learned positions, both of which read the text of a task.
 
-Two vectors stand before that of the first position, as in RoBERTa. A task's head stands on the decoder's state at the
-text's last token. The scores of pieces have a bias that is not learned, and 0 in all that was published.
+The first two position embeddings are unused, as in RoBERTa. A task's head reads the decoder's state at the text's last
+token. The scores of pieces have a bias that is not learned, and 0 in all published models.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from osbert.models.architecture import Architecture
 from osbert.models.pair_architecture import PairArchitecture
 
 FIRST = 2
-"""The position vectors that no token has; as in RoBERTa the padding is then piece 1."""
+"""Number of unused position embeddings; the padding is then piece 1, as in RoBERTa."""
 EPSILON = 1e-5
-"""What every norm adds to the variance: no config field says so."""
+"""Epsilon of every norm, which has no config field."""
 IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
-"""The places of the special pieces in byte-level vocabularies of RoBERTa's kind, which are BART's."""
+"""The ids of the special pieces in RoBERTa's vocabulary, which BART uses."""
 VALUES = {
     "segments": 0,
     "first_position": FIRST,
@@ -58,7 +58,8 @@ def _written(sizes: Architecture) -> dict[str, Any]:
 
 def _tensors() -> Iterator[tuple[str, str]]:
     attention = {"q_proj": "self.query", "k_proj": "self.key", "v_proj": "self.value", "out_proj": "output.dense"}
-    for side in ("decoder", "encoder"):  # what the encoder's embeddings are called, the decoder's names hold
+    # The decoder first: its names contain those of the encoder's embeddings, which would be replaced in them.
+    for side in ("decoder", "encoder"):
         theirs, ours, below = f"{side}.layers.#.", f"{side}.layer.#.", "decoder." if side == "decoder" else ""
         kinds = {"self_attn": "attention"} | ({"encoder_attn": "crossattention"} if side == "decoder" else {})
         for kind, name in kinds.items():

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): whose names all others are made into. Its decoder is the same, looking left only."""
+"""BERT (Devlin et al. 2019), whose names are the common ones. Its decoder is the same with causal attention."""
 
 from __future__ import annotations
 

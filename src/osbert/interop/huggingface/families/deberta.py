@@ -1,7 +1,7 @@
 """DeBERTa, second and third version (He et al. 2021, 2023): disentangled attention, and no absolute positions.
 
-Their classes have the pooler beside the encoder and its layers of relative positions within; the masked-LM head has
-two sets of names, of which BERT's are written ("legacy").
+In their classes the pooler is outside the encoder and the layers of relative positions are inside. The masked-LM head
+has two sets of names, of which BERT's are written ("legacy").
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from osbert.interop.huggingface.family import Family, Names, Problem
 from osbert.models.architecture import Architecture
 
 TERMS = {"c2p", "p2c"}
-"""The scores that distances give, beside those of tokens alone: of a token and a distance, and the reverse."""
+"""The scores of distances: content to position and position to content."""
 
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
 
 
 def _words(value: object) -> set[str]:
-    """Return the words of a field that is a list of them, or has bars between them."""
+    """Return the words of a field: a list, or a string with bars between words."""
     if isinstance(value, str):
         value = value.lower().split("|")
     return {str(word).strip() for word in value} if isinstance(value, list) else set()
@@ -87,7 +87,7 @@ def _written(sizes: Architecture) -> dict[str, Any]:
 
 
 _POOLER: Names = (("pooler.dense.", "pooler.dense."),)
-"""A part of their classes for texts, not of the encoder."""
+"""The pooler is part of their classes for texts, not of the encoder."""
 
 
 FAMILY = Family(

@@ -1,7 +1,7 @@
-"""EuroBERT (Boizard et al. 2025): Llama's block that looks both ways, and an output table of its own.
+"""EuroBERT (Boizard et al. 2025): Llama's block with bidirectional attention, and an output table of its own.
 
-Root norms, rotary positions, gates, keys and values that heads share in large sizes, and no biases. Its classifier of
-texts has a dense layer with a bias and GELU, whatever the blocks have.
+It has RMSNorm, rotary positions, gates, shared keys and values in large sizes, and no biases. Its classifier of texts
+has a dense layer with biases and GELU, independent of the blocks' settings.
 """
 
 from __future__ import annotations

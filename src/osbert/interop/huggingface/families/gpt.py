@@ -1,6 +1,6 @@
-"""GPT (Radford et al. 2018): BERT's blocks looking left, without segments and a norm of the embeddings.
+"""GPT (Radford et al. 2018): BERT's blocks with causal attention, without segments and norm of the embeddings.
 
-The "gelu" of its configs is the tanh form of the curve. Otherwise its files are like GPT-2's.
+The "gelu" of its configs is the tanh approximation. Otherwise its files are like GPT-2's.
 """
 
 from __future__ import annotations

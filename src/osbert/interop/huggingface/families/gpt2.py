@@ -1,7 +1,7 @@
-"""GPT-2 (Radford et al. 2019): pre-normalised blocks that look left, a norm on top, and pieces compared as they are.
+"""GPT-2 (Radford et al. 2019): causal pre-normalised blocks, a final norm, and scores by the piece embeddings alone.
 
-It has no pooler. Its classifiers of texts stay with us: theirs have no biases, and find the last token by a padding
-piece. What its files call Conv1D is a linear layer whose matrix is transposed.
+It has no pooler. Classifiers of texts cannot be published: theirs have no biases, and find the last token by a padding
+piece. Its Conv1D is a linear layer with a transposed matrix.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUMMARY = {
     "summary_activation": None,
     "summary_proj_to_labels": True,
 }
-"""What the score of a choice is made of in their model with two heads: one linear layer on one token's state."""
+"""The score of a choice in their model with two heads: one linear layer on one token's state."""
 CHOICE = "DoubleHeadsModel"
 CHOICES: Names = (("multiple_choice_head.summary.", "classifier."),)
 """The head of their model with two heads: a language model, and a score of each choice by its last token."""
@@ -53,9 +53,7 @@ BLOCK: Names = (
 FUSED = {".attn.c_attn.": tuple(f".attention.self.{part}." for part in ("query", "key", "value"))}
 TRANSPOSED = (".attn.c_attn.", ".attn.c_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
 BUFFERS = (".attn.bias", ".attn.masked_bias", "pooler.dense.weight", "pooler.dense.bias")
-"""Tables of which token sees which, in files of the first releases; the pooler that pretrainings of osbert had once,
-which their loss did not read.
-"""
+"""Attention masks in files of the first releases, and the unused pooler of early pretrainings of osbert."""
 
 
 def one_dropout(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def _sight(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     if every == 1:
         return {"rotary_base": bases[GLOBAL]}
     return {
+        # Their local_attention is the whole width of the window, ours one side of it.
         "window": width // 2,
         "global_every": every,
         "rotary_base": bases[GLOBAL],
@@ -73,6 +74,7 @@ def _every(config: Mapping[str, Any], problem: Problem) -> int:
     if not isinstance(kinds, list) or len(kinds) != layers:
         problem(f"layer_types must be a list of the {layers} layers' kinds, but is {kinds!r}.")
         return 1
+    # Newer configs list the kind of every layer: find the period that produces this list.
     for found in (every, *range(1, len(kinds) + 1)):
         if kinds == _kinds(len(kinds), found):
             return found

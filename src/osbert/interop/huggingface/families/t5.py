@@ -1,7 +1,7 @@
-"""T5 and T5 1.1 (Raffel et al. 2020): an encoder and a decoder, with numbers for distances in place of positions.
+"""T5 and T5 1.1 (Raffel et al. 2020): an encoder and a decoder, with learned biases of distances as positions.
 
-Its scores are not divided by the root of the head width, so the matrices of queries are multiplied by it. The first
-release compares the states, divided by the root of the width, with the piece embeddings; 1.1 has a table of its own.
+Its scores are not divided by sqrt(K), so query matrices are multiplied by it when read. The first release multiplies
+the states, divided by sqrt(D), with the piece embeddings; 1.1 has an output table of its own.
 """
 
 from __future__ import annotations

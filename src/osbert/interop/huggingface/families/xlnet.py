@@ -1,7 +1,7 @@
 """XLNet (Yang et al. 2019): scores of distances and segments in place of positions, and a second stream of queries.
 
-Their classes have no pooler but in the summary of their classifiers, which is of the last token. A matrix has an axis
-for heads. Their model pads on the left; a batch here has no padding.
+Only their classifiers have a pooler, in the summary of the last token. Matrices have a separate axis for heads. Their
+model pads on the left; a batch here has no padding.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
 from osbert.models.architecture import MOST, Architecture
 
 UNCLAMPED = MOST["length"]
-"""The farthest distance where theirs are not cut (clamp_len = -1)."""
+"""The farthest distance if theirs are not clamped (clamp_len = -1)."""
 LOOKING = {"bi": "both", "uni": "left_to_right"}
-"""Their attn_type -> what a token sees."""
+"""Their attn_type -> our direction."""
 SUMMARY: Names = (("sequence_summary.summary.", "pooler.dense."), ("logits_proj.", "classifier."))
 
 
@@ -56,9 +56,10 @@ def _written(sizes: Architecture) -> dict[str, Any]:
 
 
 def _axes(name: str, width: int) -> tuple[int, int] | None:
-    """Return (H, K) of what has an axis for heads; the vector of queries has one for sequences."""
+    """Return the two axes (H, K) of a tensor with an axis for heads; the query vector has one for sequences."""
     if name.endswith("mask_emb"):
         return 1, -1
+    # -1: the number of heads follows from the size.
     return (-1, width) if ".rel_attn." in name and "layer_norm" not in name else None
 
 
