@@ -25,7 +25,7 @@ FEWEST, MOST = len(SPECIALS) + 3, len(SPECIALS) + 1 + len(SIGNS) ** 4
 
 
 def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, padding: int = 0) -> Corpus:
-    """Build a corpus in `folder` of about so many tokens, whose tokenizer has exactly `vocabulary` pieces.
+    """Build a corpus in `folder` of about `tokens` tokens, with a tokenizer of exactly `vocabulary` pieces.
 
     `padding`: the id of its padding piece.
 
@@ -45,6 +45,7 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, pad
     shares = 1 / (np.arange(len(words)) + 2.7)
     rng = np.random.Generator(np.random.PCG64(0))
     drawn = words[rng.choice(len(words), size=tokens, p=shares / shares.sum())]
+    # More cuts than needed: one for each SENTENCE[0] words, the shortest sentence. Those past the end are dropped.
     cuts = np.cumsum(rng.integers(*SENTENCE, size=tokens // SENTENCE[0]))
     sentences = [" ".join(part) + "." for part in np.split(drawn, cuts[cuts < tokens])]
     ends = np.cumsum(rng.integers(*DOCUMENT, size=len(sentences)))

@@ -1,4 +1,4 @@
-"""The file that GLUE's evaluation server takes: predictions of fine-tuned runs for the test sets."""
+"""The submission file for GLUE's evaluation server: predictions of fine-tuned runs for the test sets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class GlueRun:
 
 
 class MissingFile(Exception):
-    """A file of the submission cannot be made, for its run or its test rows are not there."""
+    """A file of the submission cannot be made, because its run or its test rows are missing."""
 
 
 def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
@@ -172,7 +172,7 @@ def places(wanted: SubmissionFile, own: Path, data: Path | None) -> Iterator[Pat
 
 
 def write_zip(path: Path, pages: dict[str, str]) -> None:
-    """Write the files into a zip, the same byte for byte whenever it is made."""
+    """Write the files into a zip that is reproducible byte for byte."""
     with ZipFile(path, "w", compression=ZIP_DEFLATED) as archive:
         for name, text in pages.items():
             archive.writestr(ZipInfo(name), text, compress_type=ZIP_DEFLATED)

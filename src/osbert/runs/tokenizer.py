@@ -31,14 +31,14 @@ from osbert.text.train_words import learn_words
 from osbert.text.wordpiece import WordPiece
 
 LENGTH = 512
-"""The longest sequence that is declared to other programs: BERT's."""
+"""Longest sequence in the files for other programs: BERT's."""
 OTHERS = {"run.json": "a run", "config.json": "a model", "corpus.json": "a corpus", "building.json": "a corpus"}
 """Files of folders that go with one tokenizer and would not fit another, and what these folders are."""
 LONGEST_PATH = 4096
-"""Characters of a path at most; a longer string is a text."""
+"""Most characters of a path; a longer string is a text."""
 
 ALPHABET = 1000
-"""Characters besides Chinese ones that a vocabulary has at most by default."""
+"""Default for the most characters in a vocabulary, besides Chinese ones."""
 
 Kind = Literal["wordpiece", "bpe", "unigram", "words"]
 Texts: TypeAlias = str | Path | Iterable[str | Path]
@@ -64,7 +64,7 @@ class FileSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularySettings(FileSettings):
-    """What a vocabulary is trained by."""
+    """Settings for training a vocabulary."""
 
     kind: Kind = "wordpiece"
     """wordpiece: BERT's. bpe: byte-level byte-pair encoding, as RoBERTa's and GPT-2's, in which any text can be
@@ -73,7 +73,7 @@ class VocabularySettings(FileSettings):
     vocabulary: int = 30522
     """Pieces to learn, the five special ones among them; with bpe also the 256 bytes."""
     lowercase: bool | None = None
-    """Take capitals for small letters and strip accents, or keep both. By default bpe keeps them, the others do not."""
+    """Lowercase the text and strip accents. Default: no for bpe, yes for the others."""
     alphabet: int = ALPHABET
     """Most characters besides Chinese ones; words with rarer characters become [UNK]. Not with bpe
     or words."""
@@ -82,7 +82,7 @@ class VocabularySettings(FileSettings):
     that a word must have."""
 
     def check(self) -> None:
-        """Raise UserError for settings that do not go together."""
+        """Raise UserError for settings that exclude each other."""
         check_settings(vocabulary=self.vocabulary, alphabet=self.alphabet, minimum=self.minimum)
         if self.kind == "bpe":
             check_bytes(self.vocabulary)
@@ -93,7 +93,7 @@ class VocabularySettings(FileSettings):
             )
 
     def counter(self) -> WordCounter | ChunkCounter:
-        """Return what counts that which pieces are learnt from."""
+        """Return the counter of words (or chunks) for this kind of vocabulary."""
         cut = self.kind in ("wordpiece", "words")
         return WordCounter(lowercase=self.lowercase is not False) if cut else ChunkCounter()
 
@@ -112,7 +112,7 @@ class VocabularySettings(FileSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtensionSettings(FileSettings):
-    """What a vocabulary is extended by."""
+    """Settings for extending a vocabulary."""
 
     pieces: int = 1000
     """Most pieces to add."""
@@ -203,7 +203,7 @@ def extend_tokenizer(
 
 
 def _check_out(out: Path) -> None:
-    """Refuse a folder that a vocabulary must not be written into."""
+    """Raise UserError if the folder belongs to a run, a model or a corpus, or holds other files."""
     for name, what in OTHERS.items():
         if (out / name).is_file():
             raise UserError(
@@ -216,7 +216,7 @@ def _check_out(out: Path) -> None:
 def _count(
     counter: WordCounter | ChunkCounter, texts: Texts, out: Path, settings: FileSettings, watch: Watch
 ) -> Repairs:
-    """Count the words of all texts; return what was repaired in their files."""
+    """Count the words of all texts; return the repairs in their files."""
     repairs = Repairs()
     files, texts = files_or_texts(texts)
     if files:
@@ -229,7 +229,7 @@ def _count(
 
 
 def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
-    """Return files, or texts, whichever the first of them is."""
+    """Return (files, texts), one of them empty; the first item decides which."""
     if isinstance(texts, str | Path):
         return [texts], ()
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
@@ -248,7 +248,7 @@ def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
 
 
 def _text(value: Any) -> str:
-    """Return a text as it is. Raises UserError at what is none, such as NaN, whose name would be learnt as a word."""
+    """Return the text. Raises UserError for other types, such as NaN, which would be learnt as the word "nan"."""
     if not isinstance(value, str):
         raise UserError(
             f"{value!r:.60} among the texts is no text. Give texts alone, or files alone.", code="invalid-value"

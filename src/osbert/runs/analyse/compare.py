@@ -1,4 +1,4 @@
-"""Models compared on the same texts: several, or all that a pretraining kept on its way, one after the other."""
+"""Compares models on the same texts: several models, or the intermediate models of a pretraining run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from osbert.training.run_folder import RECIPE
 
 @dataclass(frozen=True, kw_only=True)
 class _NamedModel:
-    """A model to compare. `step`: of its run, None where the models are not of one run."""
+    """A model to compare. `step`: of its run; None if the models are not from one run."""
 
     name: str
     source: Folder
@@ -64,10 +64,10 @@ def compare(
     request: ComparisonRequest = ComparisonRequest(),  # noqa: B008 (frozen)
     watch: Watch = ignore,
 ) -> ModelAnalysis:
-    """Compare models with the first of them on the same texts; a run alone: the models on its way with its last one.
+    """Compare models with the first one on the same texts; for a single run, its intermediate models with the last.
 
-    Writes analysis.json and report.html into the folder `out`. Models that are done are kept in OUT.unfinished. Raises
-    UserError for data without texts, models that cannot be read, and a run that kept no models.
+    Writes analysis.json and report.html into the folder `out`. Results of finished models are kept in OUT.unfinished.
+    Raises UserError for data without texts, models that cannot be read, and a run without intermediate models.
     """
     refuse_foreign(out, "a comparison", (JSON, REPORT))
     request.analysis.check()
@@ -98,9 +98,9 @@ def compare(
 
 
 def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_NamedModel]:
-    """Yield the models with names of their own; of a run alone those on its way, and its own last. The reference first.
+    """Yield the models with unique names, the reference first; for a single run, its intermediate models.
 
-    Raises UserError where there is only one.
+    Raises UserError if there is only one.
     """
     if not models:
         raise UserError("Name two models or more, or one pretraining run.", code="missing-option")
@@ -111,6 +111,7 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
     for path in paths:
         if paths.count(path) > 1:
             raise UserError(f"{path} is given twice.", code="invalid-value")
+        # The shortest end of the path that no other model has.
         size = next(
             size for size in range(1, 99) if [one.parts[-size:] for one in paths].count(path.parts[-size:]) == 1
         )
@@ -136,7 +137,7 @@ def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """One comparison, from where it stands to its end. `work`: what is finished."""
+    """One comparison, started or resumed. `work`: the unfinished output."""
 
     models: Sequence[_NamedModel]
     sample: SharedSample
@@ -144,7 +145,7 @@ class _Comparison:
     work: UnfinishedOutput
 
     def complete(self, folder: Path, watch: Watch) -> ModelAnalysis:
-        """Read the texts with each model that is not done yet, and write both files."""
+        """Measure the remaining models, and write both files."""
         facts = self._facts()
         refuse_other_analysis(folder, facts)
         if before := self.work.begun:
@@ -165,7 +166,7 @@ class _Comparison:
         return ModelAnalysis(folder=folder, figures=found, notes=notes)
 
     def _measure(self, number: int, key: str, watch: Watch) -> None:
-        """Keep the states of the sampled words and the figures of the heads; `key`: the hash of the model's weights.
+        """Save the hidden states of the sampled words and the figures of the heads; `key`: a hash of the weights.
 
         Only one model is in memory at a time.
         """
@@ -189,6 +190,7 @@ class _Comparison:
                     heads.add(text)
                 done += len(text.marks.first)
             watch(AnalysisProgress(done=done, count=sum(tokens)))
+        # States before figures: the file of figures marks the model as done.
         with writing_output(self._path(number, key, "states.bin")) as aside, aside.open("wb") as stream:
             np.save(stream, np.array(states, np.float32))
         figures = [one.record() for one in heads.figures()] if backbone.attends else []
@@ -207,7 +209,7 @@ class _Comparison:
         return found
 
     def _order(self) -> list[int]:
-        """Return the models by step, or as they were given."""
+        """Return the indices of the models, sorted by step, else in the order given."""
         return sorted(range(len(self.models)), key=lambda number: (self.models[number].step or 0, number))
 
     def _compared(self, number: int, key: str) -> ComparedModel:

@@ -1,4 +1,4 @@
-"""What heads and probes are chosen or trained on, and what they are scored on: two parts of a form's files."""
+"""The two parts of a form's data: one to select heads or train probes on, one to score them on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from osbert.reading.splits import USUAL
 
 Part = Literal["select", "score"]
 PARTS: dict[Part, tuple[str, ...]] = {"select": USUAL["train"], "score": (*USUAL["dev"], *USUAL["test"])}
-"""The words in the names of the files of each part."""
+"""Words in file names that mark each part."""
 Item = TypeVar("Item")
 
 

@@ -1,4 +1,4 @@
-"""One analysis of a model: what the data allows, in one pass over each form of it, and what is finished kept."""
+"""One analysis of a model: all that the data allows, in one pass over each form; finished parts are kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS = "analysis.kinds"
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisProgress:
-    """An event: so many tokens of those that the analyses read have been read."""
+    """Event: `done` of `count` tokens have been read."""
 
     done: int
     count: int
@@ -64,7 +64,7 @@ class ModelAnalysis:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many figures each analysis has."""
+        """The number of figures of each analysis."""
         return {name: len(found) for name, found in self.figures.items()}
 
     def figure(self, name: str, **where: int | str) -> Figure:
@@ -76,7 +76,7 @@ class ModelAnalysis:
         raise KeyError(f"{name} of {where}")
 
     def lines(self) -> list[str]:
-        """Return what there is, in words."""
+        """Return sentences on the figures and the notes."""
         counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
         return [*self.notes, f"figures: {counts}", f"-> {self.folder / REPORT}"]
 
@@ -121,7 +121,7 @@ def analyse(
 
 @dataclass(frozen=True, kw_only=True)
 class _AnalysisRun:
-    """One analysis, from where it stands to its end. `work`: what is finished."""
+    """One analysis, started or resumed. `work`: the unfinished output."""
 
     engine: Engine
     samples: Mapping[str, Sample]
@@ -130,7 +130,7 @@ class _AnalysisRun:
     watch: Watch
 
     def complete(self, folder: Path, about: Mapping[str, str], data: Path, unread: Sequence[str]) -> ModelAnalysis:
-        """Do what is not done yet, and write both files. `unread`: notes on files that are not read."""
+        """Run the remaining analyses, and write both files. `unread`: notes on files that are not read."""
         kinds: dict[str, type[Investigation]] = {
             name: components.find(KINDS, name, base=Investigation)
             for name in self.options.names or components.names(KINDS)
@@ -178,7 +178,7 @@ class _AnalysisRun:
         )  # fmt: skip
 
     def _reason(self, kind: type[Investigation]) -> str:
-        """Return why a measurement does not apply, "" where it does."""
+        """Return why an analysis does not apply, "" if it does."""
         if (obstacle := kind.obstacle(self._model)) or len(self.samples[kind.reads]):
             return obstacle
         return f"the data have no {kind.reads.replace('_', ' ')} that could be used"
@@ -194,7 +194,7 @@ class _AnalysisRun:
         return {name for name in components.names(KINDS) if self._path(name).is_file()}
 
     def _compute(self, due: Mapping[str, type[Investigation]]) -> None:
-        """Read each form of the data once, for all analyses of it, then run experiments; keep what each finds."""
+        """Read each form of the data once for all its analyses, then run the experiments; save the figures of each."""
         analyses = {name: kind for name, kind in due.items() if issubclass(kind, Analysis)}
         experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
         read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
@@ -234,7 +234,7 @@ class _AnalysisRun:
         write_sealed(self._path(name), {"figures": [one.record() for one in figures]})
 
     def _facts(self, about: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a run that goes on must have in common with the one before, and what analysis.json says."""
+        """Return the facts that must be equal to resume an analysis, and that analysis.json contains."""
         settings = {name: value for name, value in asdict(self.options).items() if name != "device"}
         data = {
             form: {
@@ -278,7 +278,7 @@ class _AnalysisRun:
 
 
 def left_undone(reasons: Mapping[str, str]) -> list[str]:
-    """Return which analyses are not done and why, those of one reason together; "" is no reason.
+    """Return the analyses that do not apply with their reason, grouped by it. An analysis with reason "" applies.
 
     >>> left_undone({"heads": "", "tags": "there are no trees", "arcs": "there are no trees"})
     ['tags, arcs: there are no trees']
@@ -290,7 +290,7 @@ def left_undone(reasons: Mapping[str, str]) -> list[str]:
 
 
 def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Raise UserError if the folder holds the analysis of another model, other data or settings: it is not replaced."""
+    """Raise UserError if the folder holds an analysis of another model, other data or settings."""
     path = folder / JSON
     if not path.is_file():
         return
@@ -307,7 +307,7 @@ def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def finished_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[str]) -> ModelAnalysis | None:
-    """Return the analysis that a folder holds if it has these facts and the analyses that are due, None otherwise."""
+    """Return the analysis in a folder if it has these facts and exactly the analyses `due`, else None."""
     if not all((folder / name).is_file() for name in (JSON, REPORT)):
         return None
     before = read_object(folder / JSON)
@@ -319,7 +319,7 @@ def finished_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[st
 
 
 def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
-    """Return the text of analysis.json, a line a figure."""
+    """Return the text of analysis.json, with one line for each figure."""
     head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
     parts = []
     for name, figures in found.items():

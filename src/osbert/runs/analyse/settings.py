@@ -14,9 +14,9 @@ class SampleOptions:
     """How much of the texts is read, and the seed."""
 
     texts: int = 1000
-    """Most texts that are read; of more so many are sampled."""
+    """Most texts that are read; more are sampled down to this number."""
     length: int = 128
-    """Most tokens of a text, or what the model reads if that is less; of a longer text a random part is read. Trees are
+    """Most tokens of a text, or the model's limit if that is lower. Of a longer text a random part is read. Trees are
     read whole."""
     shortest: int = 8
     """Fewest tokens of a text; shorter ones are left out and counted."""
@@ -25,15 +25,15 @@ class SampleOptions:
     only: str = ""
     """The analyses to run, names with commas between, such as heads,relations; by default all that apply."""
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 
     @property
     def names(self) -> list[str]:
-        """Return the names in `only`."""
+        """The names in `only`."""
         return [name for part in self.only.split(",") if (name := part.strip())]
 
     def check(self) -> None:
-        """Raise UserError that lists every value that cannot be."""
+        """Raise UserError that lists every invalid value."""
         problems = Problems(heading="These settings cannot be")
         least = {"texts": 1, "trees": 1, "pairs": 1, "length": self.shortest, "shortest": 1, "seed": 0}
         for name, value in vars(self).items():

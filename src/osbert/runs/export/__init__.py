@@ -1,1 +1,1 @@
-"""A run written as others run it: ONNX, compared with the run before it gets its name."""
+"""Export of a run to ONNX, which is compared with the run before it gets its name."""

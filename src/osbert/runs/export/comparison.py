@@ -1,4 +1,4 @@
-"""What was exported beside the run it was exported from: metric, largest difference, speed and size."""
+"""Comparison of an export with its run: metric, largest difference, speed and size."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from osbert.tasks import Record, Task
 from osbert.terminal import counted, in_megabytes
 
 SEQUENCES = 64
-"""Sequences of random pieces on which states are compared."""
+"""Number of sequences of random pieces on which hidden states are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one of the two gave: `outputs` of all sequences in one order, in so many `seconds`; its size in bytes.
+    """One side of the comparison: `outputs` of all sequences, the `seconds` they took, and the size in bytes.
 
     `score`: the task's main metric, None for an encoder.
     """
@@ -40,7 +40,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportComparison:
-    """The two sides: `run` by torch, `exported` by onnxruntime, on `what`, for example "872 rows"."""
+    """Both sides: `run` in torch, `exported` in onnxruntime; `what`: the data, such as "872 rows"."""
 
     reported: ClassVar[tuple[str, ...]] = ("what", "criterion", "difference", "drop", "run", "exported")
 
@@ -51,13 +51,14 @@ class ExportComparison:
 
     @property
     def difference(self) -> float:
-        """Return the largest difference of two outputs; one that is no number is not passed over."""
+        """The largest absolute difference of two outputs; NaN if one is NaN."""
+        # np.max propagates NaN; Python's max would depend on the order.
         pairs = zip(self.run.outputs, self.exported.outputs, strict=True)
         return float(np.max([np.abs(one - other).max() for one, other in pairs]))
 
     @property
     def drop(self) -> float | None:
-        """Return by how much the metric is lower than the run's; None without one."""
+        """The metric of the run minus that of the export; None without a metric."""
         one, other = self.run.score, self.exported.score
         return None if one is None or other is None else one - other
 
@@ -77,7 +78,7 @@ class ExportComparison:
 
 
 def compare_predictions(run: Engine, exported: Engine, task: Task, records: Sequence[Record]) -> ExportComparison:
-    """Predict labelled records by both. Raises UserError when one has no label."""
+    """Compare both on labelled records. Raises UserError if a record has no label."""
     require_labels(records)
     sides = [_scored(engine, task, records) for engine in (run, exported)]
     return ExportComparison(
@@ -86,7 +87,7 @@ def compare_predictions(run: Engine, exported: Engine, task: Task, records: Sequ
 
 
 def compare_states(run: Engine, exported: Engine) -> ExportComparison:
-    """Compare the states of an encoder, which has no rows, on random pieces."""
+    """Compare the hidden states of an encoder, which has no rows, on random pieces."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, run.packer.length + 1, size=SEQUENCES)
     examples = []
@@ -105,7 +106,8 @@ def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
 
     def outputs(examples: Sequence[Example]) -> list[Vectors]:
         nonlocal seconds
-        engine.backend.outputs(task, examples[:1], tokens=TOKENS)  # what is done once is not timed
+        # A warm-up call, so that one-time work (allocations, kernel selection) is not timed.
+        engine.backend.outputs(task, examples[:1], tokens=TOKENS)
         started = time.perf_counter()
         given = engine.backend.outputs(task, examples, tokens=TOKENS)
         seconds += time.perf_counter() - started

@@ -14,13 +14,13 @@ class ExportSettings:
     """How a run is exported, and what it is compared on."""
 
     int8: bool = False
-    """Weights of a byte each: a quarter of the size, and the faster for it; predictions change a little."""
+    """Quantise weights to 8 bits: a quarter of the size, and faster; predictions change slightly."""
     tolerance: float = 0.01
-    """How much the metric may drop, 0.01 being a point of a hundred."""
+    """Largest allowed drop of the metric: 0.01 is one percentage point."""
     data: Path | None = None
-    """Labelled rows to compare on, a file or a folder, in place of the run's own development rows."""
+    """File or folder with labelled rows to compare on, instead of the run's own development rows."""
     unchecked: bool = False
-    """Compare nothing."""
+    """Do not compare the export with the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,10 +46,9 @@ def read_model(
     writes: bool = False,
     opening: Opening = CAREFUL,
 ) -> StartingModel:
-    """Return the encoder in a folder, with the settings' dropout.
+    """Return the encoder in a folder, with the settings' dropout; `from_scratch`: with newly initialised weights.
 
-    `from_scratch`: keep its sizes but initialise new weights. `writes`: whether the task generates text, which needs
-    the language head.
+    `writes`: whether the task generates text, which needs the language head.
 
     Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer without
     special tokens around a text, such as GPT's, gets such pieces, and the encoder gets embeddings for them. Raises

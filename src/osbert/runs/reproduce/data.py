@@ -172,12 +172,13 @@ def _cells(path: Path, rows: int) -> bytes:
 
 
 def drawn(sizes: Sequence[int], most: int) -> list[int]:
-    """Return the places, in order, of parts drawn at random with at most `most` rows together (0: all), at least one.
+    """Return the sorted indices of randomly sampled parts with at most `most` rows in total (0: all), at least one.
 
     `sizes`: the rows of each part.
     """
     chosen: list[int] = []
     rows = 0
+    # A fixed seed: the sample is the same whenever the data is prepared, and a smaller one is a part of a larger one.
     for place in np.random.default_rng(0).permutation(len(sizes)).tolist():
         if most and rows + sizes[place] > most and chosen:
             break
@@ -187,5 +188,5 @@ def drawn(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def _sentences(document: bytes) -> int:
-    """Return how many sentences a document has; its first block is the mark."""
+    """Return the number of sentences in a document. Its first block is the document mark."""
     return sum(1 for block in document.replace(b"\r", b"").split(b"\n\n") if block.strip()) - 1

@@ -88,14 +88,15 @@ def cross_validate(
 
 
 def all_rows(task: Task, splits: Splits) -> list[Record]:
-    """Return the rows that are dealt: those of the training file that can be learnt from, in their order.
+    """Return the rows for the folds: the usable rows of the training file, in their order.
 
-    Raises UserError where folds do not go with the task.
+    Raises UserError if the task does not support folds.
     """
     if task.dev or task.form == "vectors":
         what = "--dev" if task.dev else f"the task {task.name}, whose rows have no labels"
         raise UserError(f"--folds does not go with {what}.", code="options-exclude-each-other")
     rows = [record for record in splits["train"] if not task.lacks(record)]
+    # The development rows were split off the same file: put them back, in the order of the file.
     if task.source.shared("dev"):
         rows = sorted([*rows, *splits["dev"]], key=lambda record: record.line)
     return rows
@@ -127,6 +128,7 @@ def strata(labels: Sequence[Any]) -> list[str]:
     """
     if not all(isinstance(label, int | float) for label in labels):
         return [repr(label) for label in labels]
+    # The argsort of an argsort gives each label's rank; ranks are cut into BINS ranges of equal size.
     ranks = np.argsort(np.argsort(np.array(labels), kind="stable"), kind="stable")
     return [str(rank * BINS // len(labels)) for rank in ranks.tolist()]
 

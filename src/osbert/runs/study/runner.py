@@ -149,11 +149,11 @@ class CallingThread(Executor):
 
 @dataclass(kw_only=True)
 class Study:
-    """Runs trials by `work(trial)`, which fills the run folder, in this thread or in so many `threads`.
+    """Runs trials by `work(trial)`, which fills the run folder, in this thread or in `threads` threads.
 
-    `resumed(trial)`: whether it need not be run. `problems`: where the UserError of a trial is noted, and the others go
-    on; without it, the error ends the study. `counted`: whether all trials are known beforehand, so that events say
-    how many there are. `stop()`: ends the trials at work when the study is broken off.
+    `resumed(trial)`: whether the trial need not be run. `problems`: collects the UserErrors of trials while the others
+    continue; without it, an error ends the study. `counted`: whether all trials are known beforehand, so that events
+    have their number. `stop()`: ends running trials if the study is interrupted.
     """
 
     work: Callable[[StudyTrial], object]
@@ -165,7 +165,7 @@ class Study:
     watch: Watch = ignore
 
     def __post_init__(self) -> None:
-        """Begin to count."""
+        """Set all counters to 0."""
         self._lock = threading.RLock()
         self._begun = self._trials = self._ended = self._unfinished = 0
         self._open: Counter[str] = Counter()
@@ -173,10 +173,10 @@ class Study:
         self._stopping = False
 
     def run(self, trials: Sequence[StudyTrial]) -> list[TrialResult]:
-        """Run the trials that are not finished, in order as far as possible; return how all of them ended.
+        """Run the unfinished trials, in order as far as possible; return the results of all.
 
-        The result of a collapsed trial is followed by that of the trial in its place. If an error breaks the study off
-        (Ctrl-C too), the trials at work are stopped, and no other begins.
+        The result of a collapsed trial is followed by that of its replacement. On an error or Ctrl-C, running trials
+        are stopped and no other begins.
         """
         if self.counted:
             self._trials += len(trials)
@@ -235,10 +235,11 @@ class Study:
             self._open[trial.kind] += 1
 
     def _left(self) -> float:
-        """Return the seconds for the trials that have not ended: as long as others of their kind, or as any, took."""
+        """Return the estimated seconds for the remaining trials, by the mean time of their kind."""
         every = [seconds for found in self._seconds.values() for seconds in found]
         if not every:
             return 0.0
+        # The mean time of a kind's finished trials; for a kind without any, the mean over all.
         each = {kind: statistics.fmean(self._seconds.get(kind, every)) for kind in self._open}
         return sum(max(0, count) * each[kind] for kind, count in self._open.items()) / max(1, self.threads)
 

@@ -169,7 +169,7 @@ def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Seque
 
 
 def fail(folder: RunFolder) -> UserError:
-    """Note that no run came to its end, and return the error."""
+    """Record that all runs failed, and return the error."""
     folder.fail(0)
     return UserError(
         "No run came to its end: their losses became infinite. The same command with a lower --learning-rate, or "
@@ -179,9 +179,9 @@ def fail(folder: RunFolder) -> UserError:
 
 
 def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
-    """Return the best run of the settings whose runs are best in the mean, a collapsed one only where all are.
+    """Return the best run of the settings with the best mean; a collapsed run only if all have collapsed.
 
-    One run at least has come to its end.
+    At least one run must be finished.
     """
     ended = [result for result in results if result.counts]
     settings = max((one.trial.settings for one in ended), key=lambda one: rank(of(ended, one), criterion))
@@ -189,30 +189,31 @@ def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
 
 
 def of(results: Sequence[TrialResult], settings: TrialSettings) -> list[TrialResult]:
-    """Return the results of some settings."""
+    """Return the results with these settings."""
     return [result for result in results if result.trial.settings == settings]
 
 
 def mean(results: Sequence[TrialResult], criterion: str) -> float:
-    """Return the mean of the criterion over the results that count, NaN without any."""
+    """Return the mean of the criterion over the results that count; NaN if there are none."""
     scores = [result.metrics[criterion] for result in results if result.counts]
     return statistics.fmean(scores) if scores else math.nan
 
 
 def rank(results: Sequence[TrialResult], criterion: str) -> float:
-    """Return the mean of the criterion, the lowest number where it is not one."""
+    """Return a sort key for the mean of the criterion: NaN sorts lowest."""
     return sortable(mean(results, criterion))
 
 
 def adopt(trial: Path, folder: RunFolder, settings: recipe.Table) -> None:
     """Copy the files of a finished trial, apart from those that describe the run, and write the recipe, `settings`.
 
-    Without a config.json a folder is no model to any reader. So that file goes first and comes last: a kill in between
-    leaves nothing that could be taken for a model, and a run that is not finished.
+    Every reader needs config.json to recognise a model. So that file is removed first and written last: after a kill in
+    between, the folder is not taken for a model or a finished run.
     """
     out = folder.folder
     folder.reopen()
     (out / CONFIG).unlink(missing_ok=True)
+    # The removal must be on the disk before any other file changes.
     sync(out)
     files = [path for path in sorted(trial.iterdir()) if path.is_file() and not path.name.startswith(".")]
     for path in files:
@@ -223,12 +224,12 @@ def adopt(trial: Path, folder: RunFolder, settings: recipe.Table) -> None:
 
 
 def copy(path: Path, out: Path) -> None:
-    """Copy a file into a folder, whole or not at all."""
+    """Copy a file into a folder atomically."""
     replace_file(out / path.name, lambda aside: shutil.copyfile(path, aside))
 
 
 def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
-    """Yield a line on every run, and of settings with several the median, mean and deviation of all metrics."""
+    """Yield a line for each run, and for settings with several runs the median, mean and deviation of all metrics."""
     yield f"\n{len(results)} runs, development rows, the kept epoch of each:"
     for result in results:
         scores = row(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
