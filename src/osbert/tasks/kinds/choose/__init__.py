@@ -108,7 +108,7 @@ class Choose(TemperedTask, CutTask):
     label: str = ""
     """The column with the right choice; detected by its name if not given."""
     counting: Literal["auto", "0", "1", "A", "text"] = "auto"
-    """The label of the first choice, or text if labels are the texts of choices; auto detects it from the training rows."""
+    """The label of the first choice, or text if labels are texts of choices; auto detects it from the training rows."""
     long: Long = "truncate"
     """What happens if a context and a choice do not fit together: truncate keeps the beginning of both; head+tail keeps
     a quarter from the beginning of a long text and the rest from its end; error rejects them."""
