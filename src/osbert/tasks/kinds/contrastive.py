@@ -1,4 +1,4 @@
-"""contrastive: text vectors, similar for similar texts: pairs, or a text twice under dropout (SimCSE, Gao et al. 2021)."""
+"""contrastive: text vectors, close for similar texts: pairs, or texts twice with dropout (SimCSE, Gao et al. 2021)."""
 
 from __future__ import annotations
 

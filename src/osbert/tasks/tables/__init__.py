@@ -211,6 +211,7 @@ class TableSource(Source):
         for record in self._rows(origin, left_out, labelled=labelled):
             kept += 1
             yield record
+        # Above 1 % of the rows the file is probably not the published one: report everything.
         if left_out.count * 100 > kept:
             code, *_ = left_out.codes
             for message in left_out.messages:
