@@ -119,7 +119,7 @@ class TableSource(Source):
         return self._tables[key]
 
     def cells(self, column: str) -> Mapping[int, str]:
-        """Return what a column of the training file holds; raises UserError when there is no such column."""
+        """Return the cells of a column of the training file. Raises UserError if there is no such column."""
         table = self.open(self.file("train"))
         if column not in table.columns:
             raise UserError(

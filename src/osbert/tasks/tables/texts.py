@@ -124,7 +124,7 @@ class TextTask(CutTask):
 
     @property
     def sample(self) -> str:  # type: ignore[override]
-        """Return what to write behind `osbert predict RUN` to try a run."""
+        """Return sample arguments of `osbert predict RUN` to try a run."""
         return '"a text of yours" "and the second of the pair"' if self.pair else super().sample
 
     @property
