@@ -1,4 +1,4 @@
-"""contrastive: vectors of texts, alike ones near: pairs, or each text twice under dropout (SimCSE, Gao et al. 2021)."""
+"""contrastive: text vectors, close for similar texts: pairs, or texts twice with dropout (SimCSE, Gao et al. 2021)."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 BLOCK = 1024
-"""Rows that are compared with all others at a time."""
+"""Number of rows that are compared with all others together."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding")
-"""The settings that say how a file is read."""
+"""The settings for reading a file."""
 IN_MEMORY = "rows in memory"
-"""What stands for the file of scored pairs where there is none."""
+"""The name of scored pairs in memory, in place of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
-    """How alike two texts are, from -1 to 1: the cosine of their `vectors` (2, D)."""
+    """The similarity of two texts, from -1 to 1: the cosine of their `vectors` (2, D)."""
 
     vectors: NDArray[np.floating]
 
 
 class ContrastiveSource(TextSource):
-    """Reads texts or pairs that are alike, without labels; and pairs with scores, where the task has some."""
+    """Reads texts or pairs of similar texts, without labels; and scored pairs, if the task has some."""
 
     task: Contrastive
     pairs: Mapping[str, Origin] | None = None
-    """The scored pairs, where they are in memory."""
+    """The scored pairs, if they are in memory."""
 
     @property
     def called(self) -> str:
-        """Return what messages call the data: of a run that is scored, the pairs."""
+        """Return the name of the data in messages; when a run is scored, that of the pairs."""
         return super().called or self.task.sts
 
     def columns(self, table: Table, *, labelled: bool) -> TextColumns:
-        """Return the columns with the texts; a file of two columns is one of pairs."""
+        """Return the columns with the texts; a file with two columns has pairs."""
         only = len(table.columns) == 2 and not any(self.named)
         try:
             found = super().columns(table, labelled=False)
@@ -78,7 +78,7 @@ class ContrastiveSource(TextSource):
         return self.passed_on(dataclasses.replace(self.task, text=columns.text, pair=columns.pair))
 
     def findings(self) -> list[str]:
-        """Describe the data that were read, and what the negatives of a text are."""
+        """Describe the data that were read, and the negatives of a text."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=False)
         kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
@@ -100,7 +100,7 @@ class ContrastiveSource(TextSource):
         return []
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data: pairs, which are scored where there is a column with numbers."""
+        """Return the task for other data: pairs, which are scored if there is a column with numbers."""
         forms = {name: default_of(type(self.task), name) for name in READ}
         task = super(TextSource, self).moved(data, forms | dict(given))
         source = type(self)(task)
@@ -109,7 +109,7 @@ class ContrastiveSource(TextSource):
         return source.passed_on(dataclasses.replace(source.task, sts=path, data=""))
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; where pairs are scored, all but training is of them."""
+        """Yield the rows of a split; with scored pairs all splits but training consist of these."""
         if not self.task.sts:
             yield from super().records(split, problems)
         elif split != "train":
@@ -119,11 +119,11 @@ class ContrastiveSource(TextSource):
                 yield dataclasses.replace(record, number=number)
 
     def shared(self, split: str) -> bool:
-        """Return whether the rows of a split are held out; of scored pairs those of their own training file."""
+        """Return whether the rows of a split are held out; scored pairs are held out of their own training file."""
         return self.scored.shared(self._split(split)) if self.task.sts else super().shared(split)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
+        """Return the record of a row of texts, which are similar. Raises ValueError if one of a pair is empty."""
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
             raise ValueError("one of its two texts is empty")
@@ -131,28 +131,28 @@ class ContrastiveSource(TextSource):
 
     @cached_property
     def scored(self) -> TextSource:
-        """What reads the scored pairs; its columns are those that were named for them alone."""
+        """The reader of the scored pairs, with the columns that were named for them."""
         task = self.task
         own = {} if task.data or self.given else {name: getattr(task, name) for name in READ}
         return TextSource(Stsb(data=task.sts, **own), self.pairs)
 
     def _split(self, split: str) -> str:
-        """Return the split of the scored pairs that stands for one of the task."""
+        """Return the split of the scored pairs for a split of the task."""
         return split if self.scored.alone is None else "all"
 
     def _describe_scored(self) -> str:
-        """Return in words what the scored pairs are read from. Raises UserError when they are not there."""
+        """Describe the source of the scored pairs. Raises UserError if it is missing."""
         table = self.scored.open(self.scored.file(self._split("dev")))
         return f"{table.describe()}; {self.scored.columns(table, labelled=True).describe()}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(TextTask):
-    """Texts, of which each is shown twice and dropout alone makes the difference; or pairs of texts that are alike.
+    """Texts, each encoded twice with different dropout; or pairs of similar texts.
 
     In a step each first text is scored against the second texts of all records; the others are its negatives (in-batch
-    negatives). So a step is one pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read:
-    every row counts as alike.
+    negatives). So a step is one pass, whatever micro_tokens says, and `batch` is part of the task. Labels are ignored:
+    all rows count as similar pairs.
     """
 
     form = "vectors"
@@ -164,17 +164,17 @@ class Contrastive(TextTask):
     row_score: ClassVar[str] = "minus the mean distance from the score"
 
     length: int = 128
-    """Most tokens in a text, [CLS] and [SEP] included; never more than the model can read."""
+    """Most tokens in a text, [CLS] and [SEP] included; at most the model's limit."""
     sts: str = ""
-    """A file of pairs with a number that says how alike they are, or GLUE's folder STS-B: its Spearman
-    correlation with the cosines is reported before training and after every epoch, and decides the best epoch."""
+    """A file of pairs with a score of similarity, or GLUE's folder STS-B. The Spearman correlation of these scores with
+    the cosines is reported before training and after every epoch, and selects the best epoch."""
     pooling: Pooling = "cls"
-    """How the states of a text become its vector; SimCSE takes cls, Sentence-BERT the mean."""
+    """Pooling of a text's hidden states to its vector: cls in SimCSE, mean in Sentence-BERT."""
     temperature: float = 0.05
-    """What cosines are divided by before the softmax."""
+    """Divisor of the cosines before the softmax."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless the temperature is positive, and windows, of which a text would have many."""
+        """Raise ValueError for a temperature that is not positive, and for windows."""
         super().__post_init__()
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
@@ -183,21 +183,21 @@ class Contrastive(TextTask):
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the one field: a vector belongs to one text."""
+        """Return a single field, because a vector belongs to one text."""
         return ("text",)
 
     @property
     def criterion(self) -> str:
-        """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
+        """Return Spearman's correlation if there are scored pairs, else the retrieval accuracy."""
         return "spearman" if self.sts else "accuracy"
 
     @property
     def by_rows(self) -> bool:
-        """Return whether pairs are scored one by one; else a text is searched among all, of which fewer are easier."""
+        """Return whether there are scored pairs; else texts are searched among all rows, easier among fewer."""
         return bool(self.sts)
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of two texts; UserError when there are not two."""
+        """Return the record of two texts; UserError for another number."""
         if len(texts) != 2:
             raise UserError(
                 f"The run says how alike two texts are: give two, not {len(texts)}.", code="wrong-number-of-texts"
@@ -207,7 +207,7 @@ class Contrastive(TextTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the two texts of a record as a sequence each, a lone text twice; the first has the target."""
+        """Return the two texts of a record as sequences, a single text twice; the first has the target."""
         if len(record.texts) > 2:
             raise UserError(
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
@@ -224,7 +224,7 @@ class Contrastive(TextTask):
         return example
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the head. Raises UserError when no dropout makes a difference between a text and itself."""
+        """Return the head. Raises UserError for single texts without dropout, whose two vectors would be equal."""
         from osbert.models.heads.contrastive import ContrastiveHead
 
         if self.text and not self.pair and not any(backbone.architecture.dropouts):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 NUMBER = "number"
-"""What an explanation calls the score."""
+"""The name of the score in explanations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Regress(OrdersTask):
         return "r2"
 
     def __post_init__(self) -> None:
-        """Refuse a range that is none."""
+        """Raise ValueError for an invalid range."""
         super().__post_init__()
         if len(self.training_range) not in (0, 2):
             raise ValueError(f"training_range is two numbers, the lowest and the highest, not {self.training_range}")
@@ -66,7 +66,7 @@ class Regress(OrdersTask):
         return self.training_range
 
     def value(self, text: str) -> float:
-        """Return the number that a cell holds."""
+        """Parse the number in a cell."""
         try:
             number = float("" if "_" in text else text)  # Python reads 1_0 as 10
         except ValueError:
@@ -83,7 +83,7 @@ class Regress(OrdersTask):
         return dataclasses.replace(self, center=float(numbers.mean()), scale=scale, training_range=ends)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note training numbers that are all the same."""
+        """Report a problem if all training numbers are equal."""
         if self.scale == 0:
             problems.add(
                 f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
@@ -111,7 +111,7 @@ class Regress(OrdersTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the number in the user's unit, the mean over a record's windows; of both orders the sum."""
+        """Return the number in the user's unit: the mean over a record's windows, or the sum over both orders."""
         return Prediction(value=self.center + self.scale * float(self.joined(outputs)))
 
     def explained(
@@ -148,7 +148,7 @@ class Regress(OrdersTask):
 
 
 def correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
-    """Return the Pearson correlation of two columns (n,), 0 where one of them is constant."""
+    """Return the Pearson correlation of two columns (n,), 0 if one of them is constant."""
     if not (np.ptp(first) and np.ptp(second)):  # after the mean is subtracted, equal numbers leave rounding errors
         return 0.0
     first, second = first - first.mean(), second - second.mean()

@@ -18,7 +18,7 @@ class DiagnosticSource(TextSource):
     """Reads the diagnostic set, which has no training rows."""
 
     def resolved(self) -> Task:
-        """Refuse to be trained; raises UserError that says what to do."""
+        """Raise UserError with advice: this set has no training rows."""
         if "all" in self.files():
             return super().resolved()
         raise UserError(

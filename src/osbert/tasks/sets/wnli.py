@@ -49,10 +49,10 @@ class Wnli(Classify):
 
     @property
     def weighed(self) -> bool:
-        """Return whether the model speaks: by the rule there are no probabilities to measure or to mend."""
+        """Return whether predictions are the model's: those of the rule have no probabilities to calibrate."""
         return self.rule == "model"
 
     def remarks(self) -> list[str]:
-        """Return what there is to say of the data, and what the rule does with it."""
+        """Describe the data, and the effect of the rule."""
         rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
         return [*super().remarks(), *([rule] if self.rule == "majority" else [])]

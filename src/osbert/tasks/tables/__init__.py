@@ -1,4 +1,4 @@
-"""What tasks on tables stand on: rows of CSV, TSV or JSON lines become records; no task itself."""
+"""The common part of tasks on tables: rows of CSV, TSV or JSON lines become records."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from osbert.tasks.tables.layout import DataSetLayout
 from osbert.terminal import one_line
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
-"""What to do about a row without text."""
+"""Advice for a row without text."""
 UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, which leaves such rows out."
-"""What to do about a row without a label."""
+"""Advice for a row without a label."""
 
 
 class UnlabelledRow(ValueError):
-    """A row without a label, where one is needed."""
+    """A row lacks a label that is needed."""
 
 
 class RowCounts(Problems):
     """Counts the rows of a table: those `kept`, those that cannot be used, and of these the ones that are `empty`.
 
-    What is added goes on to `problems`; what is skipped because the settings say so is counted alone.
+    Problems that are added are passed on to `problems`; rows that the settings skip are only counted.
     """
 
     def __init__(self, problems: Problems) -> None:
@@ -43,12 +43,12 @@ class RowCounts(Problems):
         self.kept = self.empty = 0
 
     def add(self, message: str, *, code: str = "unusable-row") -> None:
-        """Note a row that cannot be used."""
+        """Report an unusable row."""
         super().add(message, code=code)
         self.problems.add(message, code=code)
 
     def note(self, message: str, *, code: str, skipped: bool) -> None:
-        """Note a row that cannot be used, unless it is skipped, which is no problem."""
+        """Report an unusable row, or only count it if the settings skip such rows."""
         if skipped:
             super().add(message, code=code)
         else:
@@ -58,7 +58,7 @@ class RowCounts(Problems):
 class TableSource(Source):
     """Reads tables: files, or rows in memory. The form of a file is detected once, and again if the file has changed.
 
-    A kind says `named`, `columns` and `record`.
+    A kind defines `named`, `columns` and `record`.
     """
 
     task: TableTask
@@ -71,7 +71,7 @@ class TableSource(Source):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return names that a header may hold: the columns that the user named."""
+        """Return possible names in a header: the columns that the user named."""
         raise NotImplementedError
 
     def columns(self, table: Table, *, labelled: bool) -> Any:
@@ -84,7 +84,7 @@ class TableSource(Source):
         raise NotImplementedError
 
     def record(self, row: Row, columns: Any, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used.
+        """Return the record of a row. Raises ValueError with the reason if its label or text is unusable.
 
         Raises UnlabelledRow, a ValueError, if `columns` name a label and the row has none.
         """
@@ -92,7 +92,7 @@ class TableSource(Source):
 
     @property
     def split_names(self) -> Names:
-        """Return what the parts of data in memory may be called: as the published files are."""
+        """Return the accepted names of splits for data in memory: those of the published files."""
         return self.task.layout.files
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
@@ -119,7 +119,7 @@ class TableSource(Source):
         return self._tables[key]
 
     def cells(self, column: str) -> Mapping[int, str]:
-        """Return what a column of the training file holds; raises UserError when there is no such column."""
+        """Return the cells of a column of the training file. Raises UserError if there is no such column."""
         table = self.open(self.file("train"))
         if column not in table.columns:
             raise UserError(
@@ -142,7 +142,7 @@ class TableSource(Source):
         return lines
 
     def left_out(self, split: str) -> list[str]:
-        """Return in words how many rows of each file of a split are left out, the first of them, and if it is most."""
+        """Describe the rows of a split's files that are left out: their number, the first ones, and if it is most."""
         task = self.task
         if not (task.layout.lenient or task.skip_empty or task.skip_unlabelled):
             return []
@@ -211,6 +211,7 @@ class TableSource(Source):
         for record in self._rows(origin, left_out, labelled=labelled):
             kept += 1
             yield record
+        # Above 1 % of the rows the file is probably not the published one: report everything.
         if left_out.count * 100 > kept:
             code, *_ = left_out.codes
             for message in left_out.messages:
@@ -257,25 +258,25 @@ class TableTask(Task):
     numbers: ClassVar[bool] = False
     """Whether the label is a number."""
     counted: ClassVar[str] = "rows"
-    """What a record is of, in words."""
+    """The name of the items that are counted."""
     layout: ClassVar[DataSetLayout] = DataSetLayout()
-    """What is known of the files of a published data set."""
+    """The known layout of a published data set's files."""
     reader: ClassVar[type[Source]] = TableSource
 
     delimiter: str = ""
-    """What separates the cells; detected if not given."""
+    """The separator of cells; detected if not given."""
     header: Choice = "auto"
     """Whether the first line names the columns: auto, yes or no."""
     quotes: Choice = "auto"
     """Whether double quotes around a cell belong to the format: auto, yes or no."""
     encoding: str = ""
-    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
+    """The file's encoding, such as gb18030; by default UTF-8 or that of its byte order mark."""
     held_out: float = 0.1
     """Fraction of the training rows held out for development if there is no development file."""
     skip_empty: bool = False
-    """Leave rows with an empty text out, instead of refusing the file."""
+    """Leave out rows with an empty text, instead of rejecting the file."""
     skip_unlabelled: bool = False
-    """Leave rows without a label out, instead of refusing the file."""
+    """Leave out rows without a label, instead of rejecting the file."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a fraction that leaves one side empty, and as every task does."""

@@ -1,4 +1,4 @@
-"""How the files of a published data set look: what they are called, their columns, and what is odd about them."""
+"""The layout of a published data set's files: their names, their columns, and their peculiarities."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from osbert.reading.splits import USUAL, Names, find_splits, plain_name
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetLayout:
-    """What is known of the files beforehand; of one's own tables nothing but the usual names."""
+    """The known layout of files; for the user's own tables only the usual names."""
 
     files: Names = field(default_factory=lambda: USUAL)
-    """What the file of each split is called, without suffix and in small letters."""
+    """The name of each split's file, in lower case and without suffix."""
     instead: Mapping[str, str] = field(default_factory=dict)
-    """What it may be called where there is none of that name."""
+    """Its other name if there is no file of that name."""
     columns: tuple[TextColumns, ...] = ()
     """The columns to read, in each form in which the data set is published."""
     unlabelled: tuple[str, ...] = ()
-    """What stands in the label's place where there is none."""
+    """The values of the label column that mean no label."""
     bare_quotes: bool = False
     """Whether .tsv and .txt files are tab-separated with quotes that are plain characters."""
     surplus: int = 0
-    """Cells behind the columns that some rows of a published file have."""
+    """Number of extra cells at the end of some rows of a published file."""
     lenient: bool = False
-    """Whether rows that cannot be used are known to be there: they are left out and counted, if one in a hundred at
-    most."""
+    """Whether the files are known to have unusable rows: these are left out and counted if they are at most 1 %."""
 
     def splits(self, data: str | Path) -> dict[str, Path]:
         """Return the file of each split, or one file as "all"; raises UserError when there is none."""

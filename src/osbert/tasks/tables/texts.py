@@ -1,4 +1,4 @@
-"""One text or a pair of texts a row, and one label: what classify and regress stand on; no task itself."""
+"""One text or a pair of texts per row, and one label: the common part of classify and regress."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TextSource(TableSource):
         return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
+        """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""
         missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
         if missing:
             raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
@@ -117,14 +117,14 @@ class TextTask(CutTask):
     """Overlap of a window with the one before in pieces, at most half of a window."""
 
     def __post_init__(self) -> None:
-        """Refuse an overlap below 0."""
+        """Raise ValueError for an overlap below 0."""
         super().__post_init__()
         if self.overlap < 0:
             raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
 
     @property
     def sample(self) -> str:  # type: ignore[override]
-        """Return what to write behind `osbert predict RUN` to try a run."""
+        """Return sample arguments of `osbert predict RUN` to try a run."""
         return '"a text of yours" "and the second of the pair"' if self.pair else super().sample
 
     @property
@@ -139,7 +139,7 @@ class TextTask(CutTask):
         return columns if len(columns) == len(self.request_fields) else ()
 
     def value(self, text: str) -> Any:
-        """Return the label that a cell stands for; raises ValueError, saying why, when it stands for none."""
+        """Return the label in a cell. Raises ValueError with the reason if it is none."""
         return text
 
     def record_of(self, texts: Sequence[str]) -> Record:

@@ -244,7 +244,7 @@ class Choose(TemperedTask, CutTask):
 
     @property
     def first(self) -> Counting:
-        """Return what the first choice is called."""
+        """Return the name of the first choice."""
         return "0" if self.counting == "auto" else self.counting
 
 

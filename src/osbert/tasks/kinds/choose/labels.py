@@ -1,4 +1,4 @@
-"""Which choice a label means: the number of one, its letter or its text, which is decided once a file."""
+"""The choice that a label means: by number, letter or text, detected once per file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from osbert.tasks.kinds.choose.records import Counting, names
 from osbert.tasks.tables import UnlabelledRow
 
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
-"""The ways to count in which a label is a choice's name."""
+"""The ways to count choices by name."""
 GIVE = (
     "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice (to score "
     "a run on the file: --columns.counting text)"
@@ -19,7 +19,7 @@ GIVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceLabel:
-    """A row's label and what it may mean: one of the `choices`, or one of their names `called`, () where it has none.
+    """A row's label and its possible meanings: one of the `choices`, or one of their names `called`, () for none.
 
     `place`: where it stands, for messages.
     """
@@ -31,12 +31,12 @@ class ChoiceLabel:
 
     @property
     def text(self) -> int | None:
-        """Return the number from 0 of the choice whose text the label is, None where it is that of none or of two."""
+        """Return the index of the choice with the label as its text, None if there is none or more than one."""
         texts = [choice.strip() for choice in self.choices]
         return texts.index(self.label.strip()) if texts.count(self.label.strip()) == 1 else None
 
     def named(self, counting: Counting) -> int | None:
-        """Return the number from 0 of the choice whose name the label is when choices are counted so, None for none."""
+        """Return the index of the choice with the label as its name in a way of counting, None if there is none."""
         called = [*(self.called or names(len(self.choices), counting))]
         said = [one for one in (self.label.strip(), self.label.strip().upper()) if one in called]
         return called.index(said[0]) if said else None
@@ -47,7 +47,7 @@ class ChoiceLabel:
 
 
 def place_of(said: ChoiceLabel, counting: Counting) -> int:
-    """Return the number from 0 of the choice that a label means, where the file counts its choices so.
+    """Return the index of the choice that a label means, for a file's way of counting.
 
     Where labels are names one may still be a text, but none that looks like a name: a number beside numbers, a letter
     beside letters. Raises ValueError, saying why, when it means none.
@@ -68,7 +68,7 @@ def place_of(said: ChoiceLabel, counting: Counting) -> int:
 
 
 def counting_of(rows: Sequence[ChoiceLabel]) -> Counting:
-    """Return how the labels of a file, all its rows, are to be read.
+    """Detect the meaning of a file's labels from all of its rows.
 
     They are texts if each label is the text of a choice in its row, and numbers or letters if each is one of those.
     Raises UserError if both readings fit and disagree, or if neither fits all rows.
@@ -104,10 +104,10 @@ def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
 
 
 def _first(rows: Sequence[ChoiceLabel]) -> Counting:
-    """Return what the first choice is called.
+    """Detect the name of the first choice.
 
-    From 1 where no label is 0 and one is the number of its own row's choices: counted from 0 there is none such. Rows
-    that name their choices say nothing; nor, where some labels are words, do numbers that are texts.
+    It is 1 if no label is 0 and some label equals the number of its row's choices, which is impossible counting from 0.
+    Rows that name their choices are ignored; so are numbers that are texts if some labels are words.
     """
     counted = [said for said in rows if not said.called]
     if counted and all(_like_a_name(said.label.strip(), "A") for said in counted):

@@ -1,4 +1,4 @@
-"""What n-way choice stands on: a context with its choices, what a model says of them, and their columns; no task."""
+"""The common part of n-way choice: a context with its choices, and predictions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from osbert.tasks import Prediction, Record
 __all__ = ["ChoicePrediction", "Choices", "Counting", "names"]
 
 Counting = Literal["0", "1", "A", "text"]
-"""What the first choice is called; the others follow. With "text" labels are texts of choices, which count from 0."""
+"""The name of the first choice; the others follow. With "text" labels are texts of choices, which count from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices(Record):
     """A context and its choices, which are its `texts`; `label` is the right one's name.
 
-    `names`: what the choices are called, one each.
+    `names`: the name of each choice.
     """
 
     names: tuple[str, ...]
@@ -30,13 +30,13 @@ class Choices(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoicePrediction(Prediction):
-    """What a model chooses: `value` is the choice's name, `choice` its text, `probabilities` of all by name."""
+    """The choice of a model: `value` is the choice's name, `choice` its text, `probabilities` of all by name."""
 
     choice: str
     choices: tuple[str, ...] = ()
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Return the prediction, without its choice where that is less probable than the threshold, and then 1."""
+        """Drop the choice if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
         said, withheld = super().above(threshold)
         return (replace(self, value=None, choice=""), 1) if withheld else (said, 0)
 
@@ -50,13 +50,13 @@ class ChoicePrediction(Prediction):
         }
 
     def lines(self) -> list[str]:
-        """Return the name of the choice, and below it all choices, the likeliest first."""
+        """Return the name of the choice, followed by all choices, most probable first."""
         rows = sorted(zip(self.probabilities.items(), self.choices), key=lambda row: -row[0][1])
         return [str(self.value), *(f"  {share:7.2%}  {name}  {text}" for (name, share), text in rows)]
 
 
 def names(count: int, counting: Counting) -> tuple[str, ...]:
-    """Return what so many choices are called."""
+    """Return the names of a number of choices."""
     if counting == "A":
         return tuple(chr(ord("A") + place) for place in range(count))
     first = 0 if counting == "text" else int(counting)

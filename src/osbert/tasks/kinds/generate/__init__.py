@@ -1,4 +1,4 @@
-"""generate: a text for a text, piece by piece: summaries, translations, questions, answers (ROUGE, BLEU)."""
+"""generate: generates a text from a text, piece by piece: summaries, translations, questions, answers (ROUGE, BLEU)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PairedTextSource(TableSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and those that usually are called so."""
+        """Return the columns that the user named, and the usual names."""
         return (*self.task.text, self.task.target, *HEADINGS)
 
     def columns(self, table: Table, *, labelled: bool) -> SourceColumns:
@@ -52,7 +52,7 @@ class PairedTextSource(TableSource):
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
     def record(self, row: Row, columns: SourceColumns, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its texts cannot be used."""
+        """Return the record of a row. Raises ValueError with the reason if its texts are unusable."""
         return record_of(row, columns, path=path)
 
     def resolved(self) -> Task:
@@ -76,13 +76,13 @@ class PairedTextSource(TableSource):
         return source.passed_on(dataclasses.replace(source.task, **lost))
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which of the training rows (n,) are held out: a share of all."""
+        """Return which of the training rows (n,) are held out: a random fraction."""
         return hold_out([None] * len(records), self.task.held_out, stratified=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenText(Prediction):
-    """What a model writes for a source: `value`, the text; the other fields as in `Generation`."""
+    """The text generated for a source: `value`; the other fields are as in `Generation`."""
 
     pieces: int
     log_probability: float
@@ -101,11 +101,11 @@ class WrittenText(Prediction):
 
 @dataclass(frozen=True, kw_only=True)
 class Generate(TableTask):
-    """Sources, each with the text to write for it, or several such texts, of which each is learnt.
+    """Sources with their target texts; if a source has several targets, all of them are used for training.
 
-    A row has the source in one column, or in several, and the target in another; a cell may hold a list. Source and
-    target are one sequence, of which the target is learnt, at the token before each of its pieces; an encoder-decoder
-    reads the source and writes the target.
+    A row has the source in one or several columns, and the target in another; a cell may hold a list. Source and target
+    form one sequence; the loss covers the pieces of the target, each predicted at the token before it. In an
+    encoder-decoder the encoder reads the source and the decoder generates the target.
     """
 
     form = "text"
@@ -115,36 +115,36 @@ class Generate(TableTask):
     prefix: str = ""
     """Text before every source, such as "summarize: " (T5, Raffel et al. 2020, section 2.4)."""
     text: tuple[str, ...] = ()
-    """The column with the source, or several, each of whose texts then follows its column's name and a colon; found by
-    its name when left open."""
+    """The column with the source, detected by its name if not given; or several, whose texts are then prefixed with the
+    column's name and a colon."""
     target: str = ""
-    """The column with the text to write; detected by its name if not given."""
+    """The column with the target; detected by its name if not given."""
     sight: Sight = "auto"
-    """What the tokens of a source see: left_to_right, those before them; prefix, all of the source (UniLM, Dong et al.
-    2019, section 2.3); source, an encoder reads it and a decoder writes from it; auto, as the model was pretrained."""
+    """Attention of source tokens: left_to_right, to tokens before; prefix, to the whole source (UniLM, Dong et al.
+    2019, section 2.3); source, an encoder reads it and a decoder generates; auto, as the model was pretrained."""
     prediction: TargetPrediction = "auto"
     """Where a piece of a target is predicted: next, at the token before it; masked, at its [MASK], or shifted, as next,
     both in the segments of a unified model (UniLM); auto, as the model was pretrained."""
     masked: float = 0.7
-    """With masked: the share of a target that is masked, another one in each epoch (section 2.4)."""
+    """With masked: the fraction of a target that is masked, sampled anew in each epoch (section 2.4)."""
     label_smoothing: float = 0.0
-    """Part of the true probability that goes to all pieces alike; UniLM: 0.1."""
+    """Probability mass that the loss distributes evenly over all pieces; UniLM: 0.1."""
     most: int = 0
-    """Most pieces of a target, its end included; a source has what they leave. 0 for 64, or half of what the model
-    reads where that is less."""
+    """Most pieces of a target, its end included; the source has the remaining length. 0 for 64, or half of the model's
+    limit if that is less."""
     least: int = 1
-    """Pieces that are written before a text may end; 0 where it may be empty."""
+    """Fewest pieces of a generated text; 0 if it may be empty."""
     beams: int = 1
-    """Beginnings that are followed side by side; 1: each piece is the likeliest."""
+    """Beams of beam search; 1: greedy decoding."""
     length_penalty: float = 0.0
     """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power."""
     no_repeat: int = 0
-    """So many pieces in a row are written only once; 0 for any repetition."""
+    """Runs of this many pieces are never repeated; 0 for no limit."""
     kept_by: Literal["rougeL", "bleu", "exact_match"] = "rougeL"
-    """The score by which the best epoch is kept."""
+    """The metric that selects the best epoch."""
 
     def __post_init__(self) -> None:
-        """Refuse settings of writing that cannot be, or contradict each other."""
+        """Raise ValueError for settings of generation that are out of range or contradict each other."""
         super().__post_init__()
         if not 0 < self.masked <= 1:
             raise ValueError(f"masked is a share above 0, and 1 at most, not {self.masked:g}")
@@ -154,7 +154,7 @@ class Generate(TableTask):
 
     @property
     def writing(self) -> GenerationOptions:
-        """Return how texts are written."""
+        """Return the options of generation, from the settings."""
         return GenerationOptions(
             most=self.most,
             least=self.least,
@@ -164,7 +164,7 @@ class Generate(TableTask):
         )
 
     def writing_by(self, options: GenerationOptions) -> Self:
-        """Return the task with other options of writing; what is drawn is no setting of it."""
+        """Return the task with other options of generation; sampling options are no settings of it."""
         names = ("most", "least", "beams", "length_penalty", "no_repeat")
         return dataclasses.replace(self, **{name: getattr(options, name) for name in names})
 
@@ -175,7 +175,7 @@ class Generate(TableTask):
 
     @property
     def row_score(self) -> str:  # type: ignore[override]
-        """Return what the score of a row is: whether it is exact, or its ROUGE-L, since BLEU is of many texts."""
+        """Return the metric of single rows: exact match, or ROUGE-L, because BLEU is defined on many texts."""
         return "exact match" if self.kept_by == "exact_match" else "ROUGE-L"
 
     @property
@@ -185,11 +185,11 @@ class Generate(TableTask):
 
     @property
     def writes(self) -> Writing | None:
-        """Return how a unified model writes; None where the model is none."""
+        """Return where a unified model predicts pieces; None for other models."""
         return self.prediction if self.prediction in ("masked", "shifted") else None
 
     def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
-        """Return the task with what its source sees and the length of its targets as they suit a model."""
+        """Return the task with `sight` and `most` resolved for a model."""
         prediction = (writes or "next") if self.prediction == "auto" else self.prediction
         sight = self.sight
         if sight == "auto":
@@ -201,7 +201,7 @@ class Generate(TableTask):
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, and how many targets if a row has several."""
+        """Describe the number of rows of a split, and of targets if rows have several."""
         targets = sum(len(references(record)) for record in records if record.label is not None)
         more = f" ({targets:,} targets)" if targets > len(records) else ""
         return f"{len(records):,} rows{more}"
@@ -211,7 +211,7 @@ class Generate(TableTask):
         return ()
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of the texts of one source; UserError at another number than was trained on."""
+        """Return the record of the texts of one source; UserError for another number than in training."""
         if len(texts) != (count := len(self.request_fields)):
             names = ", ".join(self.request_fields)
             raise UserError(
@@ -221,7 +221,7 @@ class Generate(TableTask):
         return super().record_of(texts)
 
     def source_text(self, record: Record) -> str:
-        """Return the source as it is read.
+        """Return the source as one text, with prefix and names of columns.
 
         >>> task = Generate(prefix="ask ", text=("answer", "context"))
         >>> task.source_text(task.record_of(["Paris", "Paris is in France."]))
@@ -233,7 +233,7 @@ class Generate(TableTask):
         return self.prefix + " ".join(f"{name}: {text}" for name, text in zip(names, record.texts, strict=True))
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the source with each of its targets behind it, or alone where there is no label."""
+        """Return the source followed by each of its targets, or alone if there is no label."""
         layout = self._layout(packer)
         source = self.source_text(record)
         if record.label is None:
@@ -247,24 +247,24 @@ class Generate(TableTask):
 
     @property
     def unread(self) -> str:
-        """Return where the pieces lie that are not read: of a source, or of a target behind `most`."""
+        """Describe the position of pieces that are not used: of a source, or of a target after `most`."""
         return "at the end of a source or target"
 
     def bound(self, length: int) -> str:
-        """Return how long a source, and a target, may be without being cut, in words."""
+        """Describe how long a source and a target may be without truncation."""
         return f"{length} tokens, or their targets than {self.most:,} pieces"
 
     @property
     def longer(self) -> str:
-        """Return which settings let more be read: of a source, and of a target."""
+        """Describe the settings that allow longer sources and targets."""
         return "Of a source --length N reads more, up to the model's own; of a target --most N."
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
-        """Return sequences with the labels that a unified model learns from; others have theirs already."""
+        """Return sequences with the labels of a unified model; those of other models are labelled already."""
         return self._layout(packer).labelled(examples, noise, rate=self.masked)
 
     def limit(self, packer: Packer) -> str:
-        """Return in words how much of a source is read."""
+        """Describe how much of a source is used."""
         left = "" if self.sight == "source" else ", which is what the targets leave"
         return f"{self._layout(packer).room:,} pieces{left}"
 
@@ -275,7 +275,7 @@ class Generate(TableTask):
         return SourceLayout(packer=packer, most=most, name=self.name, sight=self.sight)
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the language-model head. Raises UserError where the model cannot write piece by piece."""
+        """Return the language-model head. Raises UserError if the model cannot generate."""
         from osbert.models.heads.text import TextHead
 
         head = None
@@ -291,7 +291,7 @@ class Generate(TableTask):
         return head
 
     def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
-        """Return what was written for the record's one sequence: its output is a Generation."""
+        """Return the prediction from the Generation of the record's only sequence."""
         [found] = outputs
         assert isinstance(found, Generation)
         return WrittenText(
@@ -323,10 +323,10 @@ class Generate(TableTask):
 
 
 def references(record: Record) -> tuple[str, ...]:
-    """Return the texts that may be written for a record's source."""
+    """Return the reference texts of a record."""
     return record.label if isinstance(record.label, tuple) else (record.label,)
 
 
 def score_of(prediction: Prediction, record: Record) -> TextScore:
-    """Return the scores of what was written for a record."""
+    """Return the scores of the text generated for a record."""
     return text_score(str(prediction.value), references(record))

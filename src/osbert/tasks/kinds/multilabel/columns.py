@@ -1,4 +1,4 @@
-"""Which columns of a table hold the text and its labels: one column with several, or a column of 0 and 1 for each."""
+"""The columns of a table with text and labels: one column with several labels, or a column of 0 and 1 for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from osbert.reading.table import Row, Table
 from osbert.tasks.kinds.multilabel.cells import FLAGS, NONE, find_separator
 
 LOOKED = 10_000
-"""Rows of a file in which the separator, and columns of 0 and 1, are looked for."""
+"""Number of rows in which the separator and columns of 0 and 1 are detected."""
 _LISTS = ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets")
 _NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
 """Names of columns that number the rows."""
@@ -31,7 +31,7 @@ class LabelColumns(TextColumns):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Return the columns that the labels are read from."""
+        """Return the columns with the labels."""
         return (self.flags or (self.label,)) if self.label else ()
 
     def describe(self, *, labelled: bool = True) -> str:
@@ -94,7 +94,7 @@ class LabelSearch:
         return found
 
     def _separator(self, table: Table, label: str, *, labelled: bool) -> str:
-        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at.
+        """Detect the separator of the labels in a column, "" for none; known labels are ignored.
 
         Without `labelled` an ambiguous cell is one label.
         """
@@ -153,7 +153,7 @@ class LabelSearch:
 
 
 def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
-    """Return the columns that hold nothing but 0 and 1 in the first rows."""
+    """Return the columns with only 0 and 1 in the first rows."""
     left = [name for name in table.columns if name not in but]
     for row in _rows(table):
         left = [name for name in left if row.values.get(name, "").strip().lower() in FLAGS]

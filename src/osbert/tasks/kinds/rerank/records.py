@@ -1,4 +1,4 @@
-"""What reranking stands on: a query with its candidates, what a model says of them, and queries gathered from rows."""
+"""The common part of reranking: a query with its candidates, predictions, and queries gathered from rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from osbert.terminal import one_line
 class QueryCandidates(Record):
     """A query and its candidates, which are its `texts`; `label` is the relevance of each candidate, a tuple.
 
-    `places`: where each candidate stands, for messages.
+    `places`: the origin of each candidate, for messages.
     """
 
     places: tuple[str, ...] = ()
@@ -34,9 +34,9 @@ class QueryCandidates(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateScore(Prediction):
-    """What a model says of one candidate: `value` is its score, a logit; `probability` is the logistic function of it.
+    """The prediction for one candidate: `value` is its score, a logit; `probability` is the logistic function of it.
 
-    `rank`: its place in the ranking, from 1. `index`: its place among the candidates as they were given, from 0.
+    `rank`: its rank, from 1. `index`: its index among the candidates in their original order, from 0.
     """
 
     rank: int
@@ -120,7 +120,7 @@ def ranking(scores: Sequence[float], documents: Sequence[str], truncated: Sequen
 def by_query(records: Iterable[Record], problems: Problems) -> list[QueryCandidates]:
     """Return the records of rows as one record for each query, in the order in which the queries come.
 
-    A document that stands twice among the candidates of a query counts once. Notes each whose relevance differs.
+    A repeated document of a query counts once. Reports repeated documents with different relevance.
     """
     groups: dict[str, list[QueryCandidates]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Questions in SQuAD's form: JSON, with every answer sought where it really stands."""
+"""Questions in SQuAD's form (JSON), with corrected positions of answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.terminal import one_line
 
 Told = tuple[str, int | None]
-"""An answer as a file has it: its text, and the character at which it begins, None if the file does not say."""
+"""An answer in a file: its text, and its first character, None if the file does not give it."""
 SMALL, TIMES = 1 << 26, 32
-"""Most characters of a file that is read whole, and most for each of its bytes where that is more."""
+"""Most characters of a file that is read completely, and most per byte of it if that is more."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
 
 
 def read_json(path: Path, *, encoding: str = "") -> Any:
-    """Return the SQuAD object in a file, or None when the file is no single JSON object with "data".
+    """Return the SQuAD object of a file, None if the file is not a single JSON object with "data".
 
     Raises UserError when there is no such file or encoding, at bytes that are no text, and where the JSON of such an
     object breaks off.
@@ -58,10 +58,10 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
 
 
 def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Iterator[Question]:
-    """Yield the questions of a SQuAD object in their order; what is not of its form is noted in `problems`.
+    """Yield the questions of a SQuAD object in order. Objects of another form are reported to `problems`.
 
-    A question without "answers", or of which they are null, is not labelled; one with none but empty ones, or that
-    "is_impossible", has no answer.
+    A question with missing or null "answers" is not labelled. One with only empty answers, or that "is_impossible",
+    has no answer.
     """
     count = 0
     for place, entry in _items(content, "data", "", path, problems):
@@ -90,7 +90,7 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
 
 
 def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
-    """Return a question with its answers as a SQuAD file has them; raises ValueError with the reason if it cannot."""
+    """Return a question with its answers from a SQuAD file. Raises ValueError with the reason if they are invalid."""
     if asked.get("is_impossible"):
         return replace(record, label=())
     answers = asked.get("answers")
@@ -125,7 +125,7 @@ def located(record: Question, told: Sequence[Told]) -> Question:
 
 
 def _is_seen(text: str) -> bool:
-    """Return whether a text has any sign that can be seen, and so a piece."""
+    """Return whether a text has any visible character, and therefore a piece."""
     return any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
@@ -134,7 +134,7 @@ def _passed_over(start: int | None) -> str:
 
 
 def _sought(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
-    """Return an answer with its true start, and a remark, "" if the file was right."""
+    """Return an answer with its actual start, and a remark, "" if the file was right."""
     if start is not None and start >= 0 and paragraph.startswith(text, start):
         return Gold(text, start), ""
     found = _nearest(paragraph, text, start or 0)
@@ -148,8 +148,9 @@ def _sought(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
 
 
 def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
-    """Return the occurrence of a text that begins nearest to `start`, with the text as it stands there."""
+    """Return the occurrence of a text nearest to `start`, spelled as in the paragraph; None if there is none."""
     exactly = re.compile(re.escape(text))
+    # Any amount of space between words, in any case.
     loosely = re.compile(r"\s+".join(map(re.escape, text.split())), re.IGNORECASE)
     for pattern in (exactly, loosely):
         matches = list(pattern.finditer(paragraph))
@@ -162,7 +163,7 @@ def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
 def _items(
     owner: Mapping[str, Any], name: str, place: str, path: Path, problems: Problems
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a list with their places, such as "data[3].paragraphs[0]"."""
+    """Yield the objects of a list with their paths, such as "data[3].paragraphs[0]"."""
     where = f"{place}.{name}" if place else name
     items = owner.get(name)
     if not isinstance(items, list):
@@ -176,7 +177,7 @@ def _items(
 
 
 def _text(owner: Mapping[str, Any], name: str, place: str, path: Path, problems: Problems) -> str | None:
-    """Return a text that must be there, None and a problem when it is not, or is empty."""
+    """Return a required text; None, and a problem, if it is missing or empty."""
     text = owner.get(name)
     if isinstance(text, str) and text.strip():
         return text

@@ -1,4 +1,4 @@
-"""What reading comprehension stands on: questions, their answers in a paragraph, and what a model says; no task."""
+"""The common part of reading comprehension: questions, their answers in a paragraph, and predictions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from osbert.tasks import Prediction, Record
 __all__ = ["AnswerCandidate", "AnswerPrediction", "Gold", "Question"]
 
 SHOWN = 5
-"""Most answers that are shown to a reader."""
+"""Most answers that are displayed."""
 NOTHING = "(no answer)"
-"""How a reader is shown that the paragraph does not answer the question."""
+"""The displayed text if the paragraph does not answer the question."""
 
 
 class Gold(NamedTuple):
-    """A true answer: its text, and the character of the paragraph where it begins, -1 where it does not stand there."""
+    """A true answer: its text, and its first character in the paragraph, -1 if the paragraph does not contain it."""
 
     text: str
     start: int
@@ -26,7 +26,7 @@ class Gold(NamedTuple):
 class Question(Record):
     """A question and its paragraph, which are its `texts`.
 
-    `label`: the true answers, Gold each, none where the paragraph does not answer it; None when unknown. `key`: its id
+    `label`: the true answers, none if the paragraph does not answer it; None if unknown. `key`: its id
     in the file. `where`: its place in a file without lines, such as data[3].paragraphs[0].qas[1].
     """
 
@@ -35,14 +35,14 @@ class Question(Record):
 
     @property
     def place(self) -> str:
-        """Return the place as messages show it."""
+        """Return the origin of the question for messages."""
         return f"{self.path}, {self.where} (id {self.key})" if self.where else super().place
 
 
 class AnswerCandidate(NamedTuple):
     """A possible answer: paragraph[start:end], its score, and its probability among those listed.
 
-    That there is no answer is a candidate too, of an empty text at -1.
+    No answer is a candidate too, with an empty text at -1.
     """
 
     text: str
@@ -54,10 +54,10 @@ class AnswerCandidate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPrediction(Prediction):
-    """What a model answers. `value` is a slice of the paragraph, "" where it sees no answer.
+    """The answer of a model. `value` is a slice of the paragraph, "" for no answer.
 
-    `chosen`: the candidate that is the value. `candidates`: the likeliest ones, best first. `margin`: by how much the
-    best text outscores that there is no answer; None where the task knows no such questions.
+    `chosen`: the candidate that is the value. `candidates`: the most probable ones, best first. `margin`: score of the
+    best text minus that of no answer; None if all questions have answers.
     """
 
     chosen: AnswerCandidate
@@ -66,7 +66,7 @@ class AnswerPrediction(Prediction):
 
     @property
     def text(self) -> str:
-        """Return the likeliest text, even if "no answer" is likelier."""
+        """Return the most probable text, even if "no answer" is more probable."""
         return next((candidate.text for candidate in self.candidates if candidate.start >= 0), "")
 
     @property
@@ -80,13 +80,13 @@ class AnswerPrediction(Prediction):
         return [(one.text, one.probability) for one in self.candidates]
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Return the prediction, without its answer where that is less probable than the threshold, and then 1."""
+        """Drop the answer if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
         said, withheld = super().above(threshold)
         nothing = self.chosen._replace(text="", start=-1, end=-1)
         return (replace(self, value=None, chosen=nothing), 1) if withheld else (said, 0)
 
     def decided(self, threshold: float) -> Self:
-        """Return the answer at a threshold: the likeliest text where its margin is above, else that there is none."""
+        """Return the answer at a threshold: the most probable text if its margin is above it, else no answer."""
         if self.margin is None:
             return self
         answered = self.margin > threshold
@@ -95,7 +95,7 @@ class AnswerPrediction(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return with what a question is answered."""
+        """Return the answer as text, to follow "every row is"."""
         return f"answered with {self.value or 'no answer'!r}"
 
     def as_dict(self) -> dict[str, Any]:

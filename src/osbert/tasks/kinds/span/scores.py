@@ -13,17 +13,17 @@ from osbert.tasks.kinds.span.scoring import EXACT, F1, Way, best, best_threshold
 
 
 class Scores:
-    """Predictions against their records' true answers, `way` saying what is compared."""
+    """Scores of predictions against their records' true answers; `way`: the unit of comparison."""
 
     def __init__(self, predictions: Sequence[Prediction], records: Sequence[Record], *, way: Way) -> None:
-        """Keep both, in the same order."""
+        """Store predictions and records, which have the same order."""
         self.predictions = predictions
         self.golds = [[gold.text for gold in record.label] for record in records]
         self.answerable = np.array([bool(golds) for golds in self.golds], np.bool_)
         self.measures = {"exact": EXACT[way], "f1": F1[way]}
 
     def means(self) -> dict[str, float]:
-        """Return exact match and F1; where some questions have no answer, of both kinds of questions too."""
+        """Return exact match and F1; if some questions have no answer, also for each kind of question."""
         said = [prediction.value for prediction in self.predictions]
         scores = {name: self._each(name, said) for name in self.measures}
         found = {name: float(each.mean()) for name, each in scores.items()}
@@ -33,7 +33,7 @@ class Scores:
         return found
 
     def best(self) -> dict[str, float]:
-        """Return the highest exact match and F1 that a threshold can give, and those thresholds.
+        """Return the highest exact match and F1 over all thresholds, and these thresholds.
 
         As `best_exact` and `best_f1` of evaluate-v2.0.py, but exact also where margins are equal.
         """
@@ -54,7 +54,7 @@ class Scores:
         return found
 
     def untuned(self) -> dict[str, float]:
-        """Return exact match and F1 at a threshold of 0: the likeliest text where it outscores that there is none."""
+        """Return exact match and F1 at a threshold of 0: the most probable text if it outscores no answer."""
         said = [one.decided(0.0).value if isinstance(one, AnswerPrediction) else one.value for one in self.predictions]
         return {f"untuned_{name}": float(self._each(name, said).mean()) for name in self.measures}
 

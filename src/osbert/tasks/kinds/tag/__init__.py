@@ -374,7 +374,7 @@ class Tag(Task):
             if self.decoder == "crf":
                 begins = np.isin(numbers[places], record.sentences)
                 begins[0] = True
-                # Labels from K on mark the first word of a chain: its label plus K.
+                # Labels from K on mark the first token of a chain: its label plus K.
                 found = found + begins * len(known)
             yield Target(labels=found, index=places + 1 - part.start)
 
