@@ -1,6 +1,6 @@
 """Streams: a corpus as contiguous columns of text, so that each sequence continues one of the previous step.
 
-Transformer-XL (Dai et al. 2019, section 3.2): the documents are concatenated, with the tokenizer's end piece before
+Dai et al. (2019, section 3.2): the documents are concatenated, with the tokenizer's end piece before
 each. The text is cut into as many columns as a step has sequences; step t is the t-th run of each column.
 """
 
