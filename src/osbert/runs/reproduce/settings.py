@@ -1,4 +1,4 @@
-"""The settings of a table's runs in two tables, `pretraining` and `finetuning`: one schema, for the command line."""
+"""The command line's settings of a table's runs as one schema with two tables, `pretraining` and `finetuning`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRETRAINING, FINETUNING = "pretraining", "finetuning"
 
 
 def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), opening: Opening = CAREFUL) -> list[type]:
-    """Return a schema for each recipe and each task that the table has, with the settings of both parts.
+    """Return a schema for each pair of recipe and task in the table, with the settings of both parts.
 
     `name`: the recipe of pretraining, where rows have none. `words`: those of the command line, which may name
     objectives of its own. Raises UserError at a recipe, an objective or a family that there is not.
@@ -34,7 +34,7 @@ def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), openi
 
 
 def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of pretraining and of fine-tuning among the words of a command line, by their names.
+    """Split the words of a command line into settings of pretraining and of fine-tuning, by name.
 
     Names that both parts have are of pretraining. Settings of fine-tuning have their shortest names, by which the
     usual ones are overruled. Raises UserError as `given` does, and at --finetuning "...".
@@ -48,7 +48,7 @@ def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[
 
 
 def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
-    """Return whether two command lines, each as `shlex.join` gives it, have the same settings of fine-tuning.
+    """Return whether two command lines, each as `shlex.join` writes it, have the same settings of fine-tuning.
 
     A line that cannot be read, as an edited file may have it, is like no other.
 
@@ -64,7 +64,7 @@ def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
 
 
 def _refuse_joined(words: Sequence[str]) -> None:
-    """Raise UserError at --finetuning "...", which was one option with all settings of fine-tuning once."""
+    """Raise UserError if the line has --finetuning "...": an earlier version took all settings of fine-tuning there."""
     for word, after in zip(words, [*words[1:], ""]):
         name, equals, value = word.partition("=")
         if name == "--finetuning":
@@ -75,7 +75,7 @@ def _refuse_joined(words: Sequence[str]) -> None:
 
 
 def _shortest(path: str, paths: Collection[str]) -> str:
-    """Return the name of a setting of fine-tuning without its tables; with them where others have that name too."""
+    """Return the short name of a setting of fine-tuning; its full name with tables if the short one is ambiguous."""
     short = f"{FINETUNING}.{path.rpartition('.')[2]}"
     unique = sum(short in recipe.short_names(other) for other in paths) == 1
     return (short if unique else path).removeprefix(f"{FINETUNING}.")
