@@ -1,4 +1,4 @@
-"""What is done with models: opened, scored, compared, used on files, exported."""
+"""Uses of models: opening, scoring, comparing, predicting on files, exporting."""
 
 from __future__ import annotations
 

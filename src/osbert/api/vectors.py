@@ -1,4 +1,4 @@
-"""What is done with vectors of texts: search, near duplicates and topics."""
+"""Uses of text vectors: search, near duplicates and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert adapt: an encoder goes on with the texts of a domain, and is watched for what it forgets."""
+"""osbert adapt: trains an encoder further on the texts of a domain, and measures what it forgets."""
 
 from __future__ import annotations
 

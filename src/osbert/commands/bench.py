@@ -1,4 +1,4 @@
-"""osbert bench: how fast a recipe trains on this machine, and how near that is to what the machine can do."""
+"""osbert bench: measures how fast a recipe trains on this machine, and compares it with the machine's peak."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bench(
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
-    """Print figures as `measure_speed` returns them."""
+    """Print the figures that `measure_speed` returns."""
     from rich import box
     from rich.table import Table
 

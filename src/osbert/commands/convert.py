@@ -1,4 +1,4 @@
-"""osbert convert: a model in the form of others becomes a run folder, or a run folder a model in theirs."""
+"""osbert convert: converts a model from a foreign format to a run folder, or the reverse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert demo: the whole chain, from the docstrings of this installation to a classifier and a report, offline."""
+"""osbert demo: runs the whole chain offline, from the docstrings of this installation to a classifier and a report."""
 
 from __future__ import annotations
 

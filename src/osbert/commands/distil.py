@@ -1,4 +1,4 @@
-"""osbert distil: a fine-tuned run teaches a smaller encoder."""
+"""osbert distil: trains a smaller encoder on the outputs of a fine-tuned run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert duplicates: the texts of a file that nearly repeat an earlier one, by their vectors."""
+"""osbert duplicates: finds texts of a file that nearly repeat an earlier one, by their vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert embed: the vectors that an encoder gives the texts of a file, as arrays, Parquet or JSON lines."""
+"""osbert embed: writes an encoder's vectors for the texts of a file, as arrays, Parquet or JSON lines."""
 
 from __future__ import annotations
 

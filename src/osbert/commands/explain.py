@@ -1,4 +1,4 @@
-"""osbert explain: which words made a fine-tuned run say what it says of a text, or of every row of a file."""
+"""osbert explain: shows which words led a fine-tuned run to its prediction for a text, or for every row of a file."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def explain(
 
 
 def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
-    """Print the training rows behind an answer, and return them."""
+    """Print the training rows behind a prediction, and return them."""
     from osbert.runs.training_rows import training_rows
 
     with showing_progress("rows") as watch:

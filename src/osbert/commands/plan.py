@@ -1,4 +1,4 @@
-"""osbert plan: how large a model to train, in the minutes and on the text at hand; and the recipe for it."""
+"""osbert plan: finds the model size for a time budget and a corpus, and writes its recipe."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def plan(
 
 
 def show(found: SizeComparison, console: Console) -> None:
-    """Print the table of sizes, the recommended one marked."""
+    """Print the table of sizes, with the recommended one marked."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""osbert pretrain: a recipe and a corpus become a pretrained encoder in a run folder that stands alone."""
+"""osbert pretrain: trains an encoder on a corpus by a recipe, into a self-contained run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert score: how likely a language model holds a text, or each text of a file."""
+"""osbert score: computes the likelihood of a text, or of each text of a file, under a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert search: which texts of a file of vectors are nearest to queries."""
+"""osbert search: finds the texts of a file of vectors that are nearest to queries."""
 
 from __future__ import annotations
 

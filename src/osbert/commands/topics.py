@@ -1,4 +1,4 @@
-"""osbert topics: clusters of a file's texts by their vectors, with words, as tables and a page."""
+"""osbert topics: clusters a file's texts by their vectors into topics with words, as tables and a page."""
 
 from __future__ import annotations
 

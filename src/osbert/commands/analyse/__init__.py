@@ -1,4 +1,4 @@
-"""osbert analyse: what a model has learnt, as a report of figures and pictures."""
+"""osbert analyse: measures what a model has learnt, as a report of figures and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert analyse attention: what each head of a model attends to in one text, as a page that needs no network."""
+"""osbert analyse attention: shows what each head attends to in one text, as a page that works offline."""
 
 from __future__ import annotations
 

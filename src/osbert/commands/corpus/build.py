@@ -1,4 +1,4 @@
-"""osbert corpus build: text files become a corpus that pretraining reads."""
+"""osbert corpus build: converts text files to a corpus for pretraining."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert tokenizer encode: a text as pieces."""
+"""osbert tokenizer encode: shows the tokens of a text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def encode(
 
 
 def _visible(text: str) -> str:
-    """Return the text with characters that cannot be shown written as escapes."""
+    """Return the text with unprintable characters written as escapes."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )

@@ -1,4 +1,4 @@
-"""osbert tokenizer extend: more words for a vocabulary, from texts of another domain."""
+"""osbert tokenizer extend: adds words to a vocabulary from texts of another domain."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class PaperTable:
         return replace(self, rows=rows)
 
     def differing(self) -> dict[str, dict[str, str]]:
-        """The settings of fine-tuning of single rows and columns, beyond the common ones, by name."""
+        """Return the settings of fine-tuning of single rows and columns, beyond the common ones, by name."""
         rows = {row.name: shlex.join(words(row.finetuning)) for row in self.rows if row.finetuning}
         columns = {one.name: shlex.join(words(one.settings)) for one in self.columns if one.settings}
         return {"finetuning_by_column": columns, "finetuning_by_row": rows}
