@@ -97,8 +97,7 @@ def reproduce(
 
 
 def write_report(plan: TablePlan | AnalysisPlan) -> str:
-    """Write the results of a table, figure or comparison of families; return them as text. Analyses are written
-    already."""
+    """Write the results of a table, figure or comparison of families; return them as text."""
     from osbert.runs.reproduce.families import write_families_report
     from osbert.runs.reproduce.figure import write_figure_report
     from osbert.runs.reproduce.plan import TablePlan

@@ -51,8 +51,8 @@ class ComparedRun:
 class PairTest:
     """Two runs tested against each other.
 
-    `score`: the difference of their criteria. `right`: McNemar's test, None where rows are not right or wrong.
-    `p_values`: those of the two tests as Holm corrects them for the number of pairs.
+    `score`: the difference of their criteria. `right`: McNemar's test; None if predictions are not right or wrong.
+    `p_values`: of both tests, with Holm's correction for the number of pairs.
     """
 
     first: str
@@ -152,8 +152,8 @@ def compare(
 ) -> RunComparison:
     """Score fine-tuned runs on the same labelled rows and test each pair of them; write a page to `out`, if given.
 
-    `data` and `split` are those of `evaluate`. Raises UserError for fewer than two runs, and where they do not read the
-    same texts and labels in the data, or one has no score by the criterion of the first, by which they are compared.
+    `data` and `split` are as for `evaluate`. Runs are compared by the first one's criterion. Raises UserError for fewer
+    than two runs, if they read different texts or labels in the data, or if a run lacks the criterion.
     """
     if len(runs) < 2:
         raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")

@@ -1,10 +1,10 @@
 """The contract of a run: settings in by keyword, events out through a callback, a `Run` at the end.
 
-A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for what the user
-can mend. What happens on the way goes to `watch`, an event at a time; a command prints the events, a library call
-ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption:
-pretraining wants it entered, fine-tuning enters it while it trains. StopRequest is raised where a signal came. Without
-`wish`, KeyboardInterrupt passes through. Either way the same call goes on from the last checkpoint.
+A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for problems that
+the user can fix. It passes each event to `watch`; a command prints the events, a library call ignores them by default.
+A command whose run should end in good order at a signal passes `wish`, an Interruption: pretraining expects it to be
+entered, fine-tuning enters it while it trains. StopRequest is raised after a signal. Without `wish`, KeyboardInterrupt
+passes through. In both cases the same call resumes from the last checkpoint.
 
 Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it. With --json an
 event and a result are JSON objects (json_lines.py), which docs/output.md lists.

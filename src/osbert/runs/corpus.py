@@ -67,7 +67,6 @@ class CorpusSettings(DocumentOptions):
             reading=DocumentOptions(**{field.name: getattr(self, field.name) for field in fields(DocumentOptions)}),
             deduplicate=self.deduplicate,
             words=self.words,
-            # None if no filter is set, so that corpora of earlier versions keep their settings.
             filters=filters if filters != Filters() else None,
             shard_tokens=self.shard_tokens,
         )

@@ -104,9 +104,8 @@ def score_file(
 ) -> ScoringTally:
     """Score every text of a file; write the rows with their scores to `out`: .csv, .tsv or .jsonl, or a stream.
 
-    A stream gets JSON lines. A call that is stopped keeps what it has in OUT.unfinished, and the same call goes on.
-    Raises UserError when the model predicts no pieces, and, before anything is written, with every text that is empty
-    or too long.
+    A stream gets JSON lines. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it. Raises
+    UserError if the model has no language head, and, before anything is written, with every text that cannot be scored.
     """
     with ExitStack() as held:
         if isinstance(out, Path):

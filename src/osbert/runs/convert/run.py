@@ -25,8 +25,8 @@ from osbert.runs.convert.table import count, described, table_lines
 class ConversionSettings:
     """The target's format, and facts that the source's files may lack.
 
-    `task`: what the last layer is for. `labels`: the names of its outputs, in their order. `anyway`: write the target
-    although a tensor is a problem.
+    `task`: the purpose of the last layer. `labels`: the names of its outputs, in order. `anyway`: write the target
+    even if a tensor is a problem.
     """
 
     to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"]
@@ -80,10 +80,10 @@ def convert(
 ) -> Conversion:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
 
-    Files of word vectors (.txt, .vec, .bin) become run folders, and static models such files.
+    Files of word vectors (.txt, .vec, .bin) become run folders; static models become files of word vectors.
 
-    The target is there whole or not at all. Raises UserError where a tensor is a problem, unless settings.anyway, and
-    where the two forms do not say the same of a few texts.
+    The target is complete or missing. Raises UserError if a tensor is a problem, unless settings.anyway, and if the
+    outputs of both forms differ on a few texts.
     """
     to = settings.to
     if to == "word2vec" or to == "glove":

@@ -32,9 +32,9 @@ PASSAGES = 3000
 def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Path:
     """Run all commands that are not yet done in the plan's folder; return the path of the report.
 
-    The second half is left out where the published encoder is in no installed package, with a word on how to get it.
-    `shown`: commands print where this process prints. Otherwise they print what `--quiet` leaves, which `watch` gets.
-    Raises UserError when a command fails, and when the folder holds a demo with other settings.
+    The second half is left out, with a notice, if the published encoder is not installed. `shown`: commands print to
+    this process's standard output; else they run with --quiet, and `watch` gets their output. Raises UserError if a
+    command fails, and if the folder holds a demo with other settings.
     """
     record = DemoRecord(plan.out / "demo.json", plan.table())
     watch(Notice(f"osbert demo: everything goes into {plan.out}/\n"))
@@ -83,8 +83,7 @@ def serve_demo(plan: DemoPlan, *, port: int, shown: bool = True, watch: Watch = 
 def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
     """Write the corpus's text, the task's tables and the new sentences.
 
-    The files of the task's dev and test rows are left out of the text, so that what is measured has been seen by
-    nothing.
+    The files of the task's dev and test rows are left out of the text: no model has seen the rows that are scored.
     """
     watch(Notice("# the English in the docstrings of every installed library, and a task drawn from it"))
     passages = collect(folders=plan.source or None)
@@ -139,8 +138,8 @@ def write_passages(text: Path, path: Path) -> None:
 def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
     """Run a command in a child process; return its output if the stage keeps it. `watch` gets it line by line.
 
-    The output of others goes where ours goes if it is `shown`, with progress on a terminal. Raises UserError when the
-    command fails. An exit from this process, as at SIGTERM, ends the command's as well.
+    With `shown`, other output goes to this process's standard output, with progress on a terminal. Raises UserError if
+    the command fails. If this process exits, for example by SIGTERM, the command is terminated as well.
     """
     lines = []
     with subprocess.Popen(

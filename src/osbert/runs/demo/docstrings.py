@@ -1,8 +1,8 @@
 """The demo's corpus: the English in the docstrings of every installed library, read without importing any.
 
-A file of Python source is parsed, never run. Of each docstring the running text is kept; doctests, tables, signatures,
-underlines, field names and formulae go, and so does markup around words. A paragraph that stands in several places is
-kept once. A core parses about 4 MB of source in a second, so of a very large library a sample of the files is read.
+Source files are parsed, never run. The prose of each docstring is kept; doctests, tables, signatures, underlines, field
+names, formulae and inline markup are removed. A paragraph that occurs several times is kept once. A core parses about
+4 MB of source per second, so only a sample of a very large library is read.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class DocstringText:
 def collect(*, processes: int | None = None, folders: Sequence[Path] | None = None) -> list[DocstringText]:
     """Return a passage for each docstring of the installed libraries that contains prose.
 
-    Files are taken in the order of their names, so one installation gives one result. `folders` stand in for the
-    standard library and site-packages. A paragraph met before, in whatever library, is left out.
+    Files are sorted by name, so the result depends only on the installation. `folders` replace the standard library and
+    site-packages. A paragraph that occurred before, in any library, is left out.
     """
     files = _sampled(_files(folders))
     paragraphs_seen: set[str] = set()
@@ -87,7 +87,7 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
 def sample(characters: int) -> list[str]:
     """Return passages from the standard library's docstrings, about `characters` in total, read in this process.
 
-    Files come by the hash of their names, so one installation gives one sample. Without sources there is none.
+    Files are sorted by the hash of their names, so the sample depends only on the installation. [] without sources.
     """
     found: list[str] = []
     room = characters

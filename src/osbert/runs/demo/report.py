@@ -29,8 +29,8 @@ def write_demo_report(
 ) -> Path:
     """Write out/report.html from the files that the demo's commands left in its folder, and report the main figures.
 
-    `model`: the published encoder. `seconds`: how long each piece of work took, by its name or command. `outputs`: what
-    commands printed, by heading and command; its scores are of the runs in TUNED, whose last one may be missing.
+    `model`: the published encoder. `seconds`: duration of each piece of work, by name or command. `outputs`: printed
+    output by heading and command; its scores belong to the runs in TUNED, the last of which may be missing.
     """
     facts = RunFolder(out / "encoder").facts
     pretraining = read_lines(out / "encoder" / NAME)

@@ -48,7 +48,7 @@ class DemoPlan:
     def table(self) -> dict[str, Any]:
         """Return the settings as plain values, for the record of the demo.
 
-        The published encoder is not among them: with another one the first half is the same.
+        Without the published encoder: it does not affect the first half.
         """
         own = {name: value for name, value in asdict(self).items() if name != "model"}
         return own | {"out": str(self.out), "source": [str(folder) for folder in self.source]}

@@ -59,7 +59,7 @@ class LibraryTask:
 def split(file: str) -> str:
     """Return "dev" or "test" for files that are held out of all training, pretraining included; else "train".
 
-    The hash of its name decides; one file in twelve is for each of the two.
+    The hash of the name decides: one file in twelve for dev, one for test.
     """
     # The first byte of the SHA-256 modulo 12: the split of a file never depends on the other files.
     return {0: "dev", 1: "test"}.get(hashlib.sha256(file.encode()).digest()[0] % 12, "train")
@@ -68,8 +68,8 @@ def split(file: str) -> str:
 def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> LibraryTask:
     """Draw a balanced classification task from the libraries with the most passages.
 
-    `train` rows a class at most, and HELD_OUT for each of dev and test, which come from files of their own (`split`).
-    A row is the beginning of a passage, cut after a sentence, of WORDS words.
+    At most `train` rows per class, and HELD_OUT for each of dev and test, whose files are disjoint (`split`). A row is
+    the beginning of a passage up to the end of a sentence, with a number of words in WORDS.
     """
     long_enough = [passage for passage in passages if len(passage.text.split()) >= WORDS[0]]
     sizes = Counter(passage.library for passage in long_enough)
@@ -102,7 +102,7 @@ def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> Library
 def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
     """Return the lower-case names of the passages' libraries, and of their modules unless they are ordinary words.
 
-    A module's name is ordinary when the passages of most other libraries use it too, as they do "string" or "graph".
+    A module's name is an ordinary word if the passages of most other libraries use it too, such as "string" or "graph".
     """
     modules: dict[str, set[str]] = defaultdict(set)
     users: dict[str, Counter[str]] = defaultdict(Counter)
@@ -125,8 +125,8 @@ def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
 def masked(text: str, names: frozenset[str]) -> str:
     """Return the text with every name in `names` replaced by MASK.
 
-    A whole identifier goes when one of its parts (at dots, hyphens and underscores) is a name, or when a library's name
-    stands inside it, in whatever case.
+    A whole identifier is masked if one of its parts (split at dots, hyphens and underscores) is a name, or if it
+    contains a library's name, in any case.
     """
     within = names & _SUBSTRINGS
 

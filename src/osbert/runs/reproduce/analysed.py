@@ -72,13 +72,14 @@ class AnalysisPlan(ABC):
 
 
 def _tenths(watch: Watch) -> Watch:
-    """Return a watch that prints a line for every tenth of an analysis's progress, and passes on all other events."""
+    """Return a watch that gets a notice for every tenth of an analysis's progress, and passes on all other events."""
     said = -1
 
     def note(event: object) -> None:
         nonlocal said
         if not isinstance(event, AnalysisProgress):
             watch(event)
+        # Integer division: the value rises by 1 at each tenth.
         elif (tenth := 10 * event.done // max(1, event.count)) > said:
             said = tenth
             watch(Notice(f"{event.done:,} of {event.count:,} tokens read"))

@@ -1,9 +1,9 @@
 """What a model's heads look at, beside Clark et al. 2019, "What Does BERT Look At?" (BERT BASE, uncased).
 
 The published figures are those of the authors' own run, Syntax_Analysis.ipynb of their repository
-(github.com/clarkkev/attention-analysis), which counts layers and heads from 0; here both count from 1. A relation has
-one only where it means nearly the same in Stanford dependencies (theirs) and in Universal Dependencies (ours). Other
-figures of the paper are not printed: they were not checked in its source.
+(github.com/clarkkev/attention-analysis), which counts layers and heads from 0; here both count from 1. A relation has a
+published figure only if it means nearly the same in Stanford dependencies (theirs) and in Universal Dependencies
+(ours). Other figures of the paper are not printed, since they were not checked in its source.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class AttentionPlan(AnalysisPlan):
                 said = [*sentences]
                 lines += ["", heading, *in_columns([[*head], *rows], indent=""), *said]
                 sections.append(Section(heading=heading, parts=[table(rows, head=head), *map(paragraph, said)]))
+        # The sections of the analysis itself, behind the comparison.
         pictures = [
             kind.section(figures)
             for kind, figures in ((Heads, heads), (Relations, relations), (Coreference, links))
@@ -86,6 +87,7 @@ class AttentionPlan(AnalysisPlan):
 def _results(found: ModelAnalysis) -> dict[str, Any]:
     """Return the figures for layers, relations and mentions; analysis.json also has those of each head."""
     figures = {name: list(found.figures.get(name, ())) for name in AttentionPlan.kinds}
+    # Figures of single heads name their head; those of layers do not.
     figures["heads"] = [one for one in figures["heads"] if "head" not in one.where]
     published = {
         name: {"relation": theirs, "head": head, "right": right, "offset": offset}
@@ -113,6 +115,7 @@ def entropy_rows(heads: Sequence[Figure]) -> Rows:
 
 def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
     """Yield whether the entropy falls to a minimum in a middle layer and then rises, as in Clark et al."""
+    # One value per layer, in the order of layers.
     values: Floats = np.array([one.value for one in _layers(heads, ENTROPIES[0]).values()])
     low, last = int(values.argmin()), len(values) - 1
     there = f"{values[low]:.2f} nats in layer {low + 1}"
@@ -159,6 +162,7 @@ def relation_rows(relations: Sequence[Figure]) -> Rows:
     there = {str(one.where["relation"]): one for one in relations}
     rows = []
     for name, (theirs, head, right, offset) in PUBLISHED.items():
+        # A relation that is rare in the data has no figure.
         if one := there.get(name):
             low, high = one.interval or (np.nan, np.nan)
             near = f"{one.where['offset']:+d}: {100 * one.baselines[OFFSET]:.1f}"

@@ -31,7 +31,7 @@ class ChildCommands:
     def work(self, trial: StudyTrial) -> None:
         """Run a command to its end; its output goes into a log file beside the run folder.
 
-        Raises UserError, which names that file, when it fails.
+        Raises UserError with the name of that file if the command fails.
         """
         trial.folder.mkdir(parents=True, exist_ok=True)
         path = trial.folder.with_name(f"{trial.folder.name}-{LOG}")

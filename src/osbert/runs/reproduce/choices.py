@@ -18,9 +18,9 @@ def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperT
     """Return the table with only the recipes, data sets and widths that the options name; `shared`: the value of
     --recipe.
 
-    Claims stay as far as both their rows are the table's own.
+    A claim is kept if both its rows are the table's own.
 
-    Raises UserError at all recipes and tasks that there are not, and at options that the table does not have.
+    Raises UserError with all unknown recipes and tasks, and for options that the table does not have.
     """
     problems = Problems(heading=f"{table.name} cannot be run so")
     rows = _rows(table, scale.recipes, problems)
@@ -55,7 +55,7 @@ def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperT
 def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:
     """Return the table with `points` rows per pretraining, one for each intermediate step; the last are its own rows.
 
-    The pretrainings keep the models of these steps. Raises UserError where the steps are fewer, or not known.
+    The pretrainings keep the models of these steps. Raises UserError if there are fewer steps, or --minutes is given.
     """
     if not table.curves:
         return table

@@ -88,8 +88,8 @@ class TableColumn:
     def prepare(self, data: Path, out: Path, *, rows: int, dev_rows: int = 0) -> None:
         """Write the training and the development file into `out`, with at most `rows` and `dev_rows` rows (0: all).
 
-        Rows are drawn at random, the same ones whenever it is done. Data whose files its task finds stay where they
-        are, with all rows. Raises UserError when a file has another form.
+        Rows are sampled with a fixed seed. Nothing is copied if `files` is empty: the task reads the data in its own
+        folder, with all rows. Raises UserError if a file has another format.
         """
         if not self.files:
             return

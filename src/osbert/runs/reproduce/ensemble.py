@@ -30,7 +30,7 @@ class Ensemble:
     def run(self, watch: Watch = ignore) -> None:
         """Measure the ensemble on the development rows, unless the file with its metrics exists.
 
-        One model is in memory at a time. Raises UserError when the runs give no answers that can be joined.
+        One model is in memory at a time. Raises UserError if the predictions of the runs cannot be averaged.
         """
         if self.out.is_file():
             return

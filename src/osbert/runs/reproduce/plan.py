@@ -53,7 +53,7 @@ class TablePlan:
     def run(self, *, watch: Watch = ignore) -> None:
         """Run everything that is not finished.
 
-        Raises UserError at all that is wrong before the first, and names those that failed after the last.
+        Raises UserError before the first run with all invalid input, and after the last run with the runs that failed.
         """
         self.begin()
         if absent := [column.name for column in self.table.columns if column not in self.columns]:
@@ -153,7 +153,7 @@ class TablePlan:
     def _protocol(self) -> dict[str, Any]:
         """Return everything that the figures depend on. Raises UserError if the folder's runs had another protocol.
 
-        Data sets that were not here before, or are not here now, make no run another one.
+        Adding or removing data sets does not change the protocol of the other runs.
         """
         protocol = {
             "table": self.table.published.title,

@@ -1,7 +1,7 @@
 """The order in which a model's layers encode linguistic tasks, beside that of Tenney et al. 2019 (BERT-large).
 
-Theirs are edge probes of OntoNotes, with two layers and pooled spans; here probes are linear, on words of open data. So
-the order of tasks compares, and single figures do not: none of the paper's stand beside these.
+The paper uses edge probes on OntoNotes, with two layers and pooled spans; here probes are linear, on words of open
+data. So only the order of tasks is comparable, and the paper's figures are not shown.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class ProbingPlan(AnalysisPlan):
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
     """Summarise an analysis over all layers; `name`: the name of a layer's accuracy."""
     layers, bits = named(figures, name), named(figures, f"{name}_bits")
+    # Of equal layers the lowest.
     best = max(layers, key=lambda one: one.value)
     [centre] = named(figures, f"{name}_centre")
     expected = named(figures, f"{name}_expected_layer")
@@ -92,6 +93,7 @@ def order_sentences(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     tasks = [task for task in ORDER if task in results]
     for key, called in (("expected_layer", "expected layer"), ("centre", "centre of gravity")):
         if len(tasks) > 1 and all(results[task][key] is not None for task in tasks):
+            # `tasks` are in the paper's order, so their layers increase if the order holds here.
             layers = [results[task][key] for task in tasks]
             ours = ", ".join(task for _, task in sorted(zip(layers, tasks, strict=True)))
             as_there = "as in the paper" if layers == sorted(layers) else "not as in the paper"

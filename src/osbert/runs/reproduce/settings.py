@@ -20,15 +20,17 @@ PRETRAINING, FINETUNING = "pretraining", "finetuning"
 
 
 def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), opening: Opening = CAREFUL) -> list[type]:
-    """Return a schema for each pair of recipe and task in the table, with the settings of both parts.
+    """Return schemas with the settings of both parts; each recipe and each task of the table is in one or more.
 
-    `name`: the recipe of pretraining, where rows have none. `words`: those of the command line, which may name
-    objectives of its own. Raises UserError at a recipe, an objective or a family that there is not.
+    `name`: the recipe of rows without their own. `words`: the command line, which may name objectives. Raises UserError
+    for an unknown recipe, objective or family.
     """
     chosen = among(words, _tables(pretraining=Recipe))
+    # Objectives and the family on the command line decide which settings a recipe's schema has.
     basic = {path.removeprefix(f"{PRETRAINING}."): value for path, value in chosen.items()}
     recipes = [recipe_schema(one, recipe.read(one), basic, opening) for one in table.recipes or [name]]
     tasks = [schema(task) for task in table.tasks]
+    # Each recipe and each task once, rather than every combination: names need only occur in one of the schemas.
     pairs = [*((one, tasks[0]) for one in recipes[1:]), *((recipes[0], task) for task in tasks)]
     return [_tables(pretraining=pretraining, finetuning=task) for pretraining, task in pairs]
 
@@ -36,8 +38,8 @@ def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), openi
 def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the words of a command line into settings of pretraining and of fine-tuning, by name.
 
-    Names that both parts have are of pretraining. Settings of fine-tuning have their shortest names, by which the
-    usual ones are overruled. Raises UserError as `given` does, and at --finetuning "...".
+    A name that both parts have belongs to pretraining. Settings of fine-tuning are returned by their shortest names,
+    which the defaults use, too. Raises UserError like `given`, and for --finetuning "...".
     """
     _refuse_joined(words)
     chosen = given(words, *schemas)
@@ -50,7 +52,7 @@ def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[
 def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
     """Return whether two command lines, each as `shlex.join` writes it, have the same settings of fine-tuning.
 
-    A line that cannot be read, as an edited file may have it, is like no other.
+    A line that cannot be parsed, such as one of an edited file, equals no other.
 
     >>> from osbert.runs.reproduce.tables import read_table
     >>> same_finetuning("--epochs 3 --length 64 --training.epochs 1", "--epochs 1 --length 64", read_table("table5"))
@@ -68,6 +70,7 @@ def _refuse_joined(words: Sequence[str]) -> None:
     for word, after in zip(words, [*words[1:], ""]):
         name, equals, value = word.partition("=")
         if name == "--finetuning":
+            # Show the old argument in the new spelling: a prefix for every option in it.
             each = re.sub(r"(?<!\S)--(?=\w)", "--finetuning.", value if equals else after)
             raise UserError(
                 f"--finetuning takes one setting at a time: {each or '--finetuning.epochs 3'}", code="replaced-option"

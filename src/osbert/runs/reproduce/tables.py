@@ -41,6 +41,7 @@ class TableRow:
         if WIDTH not in self.pretraining:
             return self
         width, heads = self.pretraining[WIDTH], self.pretraining[HEADS]
+        # Every head must keep a whole number of dimensions: width / factor / heads.
         if factor < 1 or width % (factor * heads):
             message = f"--shrink {factor} cannot be: {heads} heads must share a width of {width} / {factor} evenly."
             raise UserError(message, code="invalid-value")
@@ -128,6 +129,7 @@ class PaperTable:
 
     def own_settings(self, columns: Sequence[TableColumn]) -> list[str]:
         """Describe, one line each, the settings that single rows and `columns` have beyond the common ones."""
+        # Columns that were not run are left out of the description.
         there, own = {one.name for one in columns}, self.differing()
         found = [("Column", name, said) for name, said in own["finetuning_by_column"].items() if name in there]
         found += [("Row", name, said) for name, said in own["finetuning_by_row"].items()]
@@ -181,6 +183,7 @@ def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     named: dict[str, Any] = {}
     for name, value in (item for one in settings for item in one.items()):
+        # Remove an earlier value first, so that the name moves to the end: order decides between long and short names.
         named.pop(name, None)
         named[name] = value if isinstance(value, bool) else recipe.Word(_word(value))
     return named
@@ -190,6 +193,7 @@ def _word(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if value and abs(value) < 0.01:
+        # "5e-4" as users write it; :g would give 0.0005, and 5e-05 with a zero.
         digits, _, exponent = f"{value:.12e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:g}"
@@ -199,5 +203,6 @@ def spread(values: Sequence[float], *, scale: float = 100) -> str:
     """Format a mean and its standard deviation in per cent, "71.2 +- 0.4"; the deviation needs two values."""
     if not values:
         return "-"
+    # ddof=1: the values are a sample of all seeds.
     text = f"{scale * float(np.mean(values)):.1f}"
     return text + (f" +- {scale * float(np.std(values, ddof=1)):.1f}" if len(values) > 1 else "")
