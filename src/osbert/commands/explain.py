@@ -34,7 +34,7 @@ def explain(
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show which words made a run say what it says: of a text, a pair, or every row of a file.
+    """Show which words led to a prediction: for a text, a pair, or every row of a file.
 
     Each word has a weight, what it adds to the score of the answer; all weights sum to the score's distance from that
     of the same text without words. How far they miss that sum, and how far the words without which the score drops
@@ -51,11 +51,11 @@ def explain(
     out
         The folder for a file's explanations: rows.csv, words.json and report.html.
     label
-        Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
+        Explain the score of this label, entity type, choice or piece instead of the predicted one.
     rows
-        The training rows, a file with labels: show the nearest ones, and those that pulled the score most.
+        A file of training rows with labels: show the nearest rows, and the rows that changed the score most.
     count
-        How many of the rows to show in each order.
+        Number of rows to show in each order.
     """
     from osbert.inference.engine import load
     from osbert.runs.explain import ExplanationKeywords, explain_file

@@ -34,7 +34,7 @@ def generate(
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it; or write another text from each.
+    """Continue texts: print each with the model's continuation; or generate a target text for each.
 
     The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder; or it writes from a
     source, as by unilm-small or t5-small, a T5 or BART folder, or osbert finetune generate, whose own settings count

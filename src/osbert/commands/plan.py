@@ -35,7 +35,7 @@ def plan(
     seconds: float = 20.0,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Say what a time budget can buy: a table of model sizes, and a recipe for the best of them.
+    """Plan pretraining for a time budget: a table of model sizes, and a recipe for the best one.
 
     Trains a few sizes for 20 seconds in all, and works out for these and others how much text the minutes allow, how
     often the corpus would be seen, memory, disk, and the held-out loss to expect.

@@ -41,8 +41,7 @@ def predict(
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
     an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
 
-    A file of any size fits into memory. A command that was stopped, by whatever, goes on behind the last rows that it
-    wrote when it is given again.
+    Memory does not grow with the file. The same command resumes a stopped one after the last rows that it wrote.
 
     Parameters
     ----------

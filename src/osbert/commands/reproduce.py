@@ -55,7 +55,7 @@ def reproduce(
 
     Your figures are printed beside the published ones.
     Every row's encoder is pretrained once a seed and fine-tuned on each data set; scores are those of the best epoch on
-    the development rows. Columns without data show a dash. A command that was stopped goes on when it is given again.
+    the development rows. Columns without data show a dash. The same command resumes a stopped one.
 
     Parameters
     ----------

@@ -50,11 +50,11 @@ def show(
     folder
         A folder that `osbert corpus build` made.
     settings
-        With --masks: settings laid over the recipe, as `osbert pretrain` takes them, such as --mlm.rate 0.3.
+        With --masks: settings that override the recipe's, as for `osbert pretrain`, such as --mlm.rate 0.3.
     sample
-        Documents to show the first sentences of, from places spread over the corpus: 3 by default, 0 for none.
+        Number of documents, spread over the corpus, whose first sentences are shown: 3 by default, 0 for none.
     masks
-        Show so many sequences as pretraining would see them instead, and the rates counted over many.
+        Show this many sequences as pretraining sees them instead, and the measured rates of masking.
     recipe
         With --masks: the recipe, a TOML file or the name of a packaged one.
     verify

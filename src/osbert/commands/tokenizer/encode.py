@@ -23,7 +23,7 @@ def encode(
     *,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show the pieces of a text: their ids, and the characters of the text that each stands for.
+    """Show the pieces of a text with their ids and the characters that each covers.
 
     Parameters
     ----------
