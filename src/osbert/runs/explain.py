@@ -161,7 +161,7 @@ class _FileExplanation:
         self.totals.add(one, record.texts, line)
         kept = self.examples.setdefault(one.label, [])
         kept.append((one, record.texts, line))
-        # A short list: sorting EXAMPLES + 1 items is cheaper than a heap that must compare explanations.
+        # At most EXAMPLES + 1 items: the ones with the highest scores so far, and the new one.
         kept.sort(key=lambda example: -example[0].score)
         del kept[EXAMPLES:]
 

@@ -43,8 +43,8 @@ def drawn_parts(
         for part, paths in parts.items():
             yield part, *draw(read(paths), most, rng)
         return
-    # A random half, not the first half: neighbouring items may come from one document.
     drawn, count = draw(read(files), 2 * most, rng)
+    # A random half, not the first half: neighbouring items may come from one document.
     chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
     yield "select", [item for place, item in enumerate(drawn) if place in chosen], len(chosen)
     yield "score", [item for place, item in enumerate(drawn) if place not in chosen], count - len(chosen)
