@@ -1,4 +1,4 @@
-"""The command line: each verb is one file in commands/, imported only when it is used."""
+"""The command line. Each verb is one file in commands/, imported only when it is used."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SUBVERBS: dict[str, dict[str, str]] = {
         "compare": "Compare models on the same texts: layers, heads, and a run over its steps.",
     }
 }
-"""Verbs below a verb that does work of its own; each is a file of its folder in commands/."""
+"""Verbs below a verb that also works by itself; each is a file in the verb's folder in commands/."""
 
 PURPOSES = {
     "Start": ("demo",),
@@ -84,10 +84,10 @@ PURPOSES = {
     "Look into a model": ("explain", "analyse"),
     "Share a model": ("convert", "export", "submit"),
 }
-"""What one wants -> the verbs for it, as the help lists them; a verb that is not here is among the other words."""
+"""Purposes in the help, with the verbs listed under each; all other verbs are listed under "Other"."""
 
 OLDER = {"neighbours": "search"}
-"""Names of verbs in earlier versions."""
+"""Names of verbs in earlier versions, and their new names."""
 
 INSTALL = "--install-completion"
 
@@ -95,11 +95,11 @@ NO_MEMORY = (
     *("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory", "bad_alloc"),
     *("failed to map segment", "can't start new thread"),
 )
-"""Words of torch, of libraries being loaded and of threads being started where there is no memory left."""
+"""Parts of messages of torch, of the loader of libraries and of threads if memory runs out."""
 
 
 def application(words: Sequence[str] = ()) -> cyclopts.App:
-    """Return the command line as a cyclopts App; no command module is imported yet.
+    """Return the command line as a cyclopts App, without importing a command module.
 
     Where `words` ask for the help of a verb, its settings and what every verb takes are among its options. Completion
     is of every verb, without settings.
@@ -125,13 +125,14 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
             app.command(_with_subverbs(verb, words))
         else:
             app.command(_verb((verb,), words), name=verb, help=about, **places.get(verb, {}))
+    # Old names work, but the help does not list them.
     for name, verb in OLDER.items():
         app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
     return app
 
 
 def _places() -> dict[str, dict[str, Any]]:
-    """Return the group of each verb in the help and its place there, as keywords of cyclopts."""
+    """Return the help group of each verb and its position there, as keywords of cyclopts."""
     import cyclopts
 
     return {
@@ -143,7 +144,7 @@ def _places() -> dict[str, dict[str, Any]]:
 
 
 def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
-    """Return a verb with those below it. It is imported: its options tell their names from its own words."""
+    """Return a verb with its subverbs. The verb's module is imported, since its options must be told from subverbs."""
     import cyclopts
 
     app = cyclopts.App(name=verb)
@@ -155,8 +156,10 @@ def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
 
 
 def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
-    """Return where a verb is; or, if `words` ask for its help or for completion, the verb with all its options."""
+    """Return the import path of a verb; if `words` ask for its help or for completion, the verb with all its
+    options."""
     place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
+    # After "--" a --help is a text of the user.
     helped = {"--help", "-h"} & {*itertools.takewhile(lambda word: word != "--", words)}
     below = words[len(name) :][:1]
     # "osbert analyse compare --help" is the help of the subverb, not of analyse.
@@ -175,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import cyclopts
 
+    # First of all: a name or text with unusual characters must not break a message.
     guard_streams()
     output, words = Output.of_words(sys.argv[1:] if arguments is None else arguments)
     app = application(words)
@@ -214,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupted(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
-    """Print that a signal has ended the work, and return the exit status; any other exit is raised again."""
+    """Print that a signal has ended the work and return the exit status; raise any other exit again."""
     status = error.code if isinstance(error, SystemExit) else STATUS + signal.SIGINT
     if not isinstance(status, int) or status <= STATUS:
         raise error
@@ -223,7 +227,7 @@ def _interrupted(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
 
 
 def _plain(show: Callable[..., None]) -> Callable[..., None]:
-    """Return `warnings.showwarning` that prints a LockWarning as a line, and leaves other warnings to `show`."""
+    """Return a `warnings.showwarning` that prints a LockWarning as one line, and passes other warnings to `show`."""
     note = watching(lambda event: print(f"note: {event}", file=sys.stderr, flush=True), stream=sys.stderr)
 
     def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -251,18 +255,19 @@ def _told(error: BaseException) -> str:
 
 
 def _memory_ran_out(error: BaseException | None) -> bool:
-    """Return whether an error, or one that led to it, says that there was no memory: of Python, torch or the system."""
+    """Return whether an error or one of its causes says that memory ran out: Python's, torch's or the system's."""
     if error is None:
         return False
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     if isinstance(error, RuntimeError | ImportError | OSError) and any(sign in str(error) for sign in NO_MEMORY):
         return True
+    # The lack of memory is often the cause of an ImportError or RuntimeError that libraries raise in its place.
     return _memory_ran_out(error.__cause__ or error.__context__)
 
 
 def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
-    """Return advice when a missing option is there under a name much like it, which a verb took for a setting."""
+    """Return advice if a missing option was given under a similar name, which the verb took for a setting; else ""."""
     import cyclopts
 
     if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
@@ -275,7 +280,7 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
 
 
 def _with_options(error: UnknownSetting, app: cyclopts.App, words: Sequence[str]) -> UnknownSetting:
-    """Return the error with the options that the verb has besides settings among those that may be meant."""
+    """Return the error with the verb's own options among the suggested names."""
     _, apps, _ = app.parse_commands(words)
     names = [name for argument in apps[-1].assemble_argument_collection() for name in argument.names]
     options = [name[2:] for name in names if name[:2] == "--"]

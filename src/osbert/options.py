@@ -1,4 +1,4 @@
-"""The settings of a verb as options of its command line: cyclopts reads both, by the same rules.
+"""The settings of a verb as options of its command line; cyclopts parses both by the same rules.
 
 What settings a verb has is known only when its first word is: the task, or the recipe. So a verb declares its own
 options, and takes all others as words (`*settings: str`); `given` reads those once the schema is known. `osbert VERB
@@ -22,19 +22,20 @@ from osbert.errors import UnknownSetting, UserError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Schemas = Callable[[Sequence[str]], Sequence[type]]
-"""The words after a verb -> the dataclasses of its settings; of several, a name may be in any."""
+"""Maps the words after a verb to the dataclasses of its settings; with several, a name may belong to any of them."""
 
 
 EMPTY = ("", '""', "[]", "none")
-"""Defaults that say nothing in a help text."""
+"""Defaults that a help text does not show."""
 
 
 FIRST = "Settings to look at first"
-"""The title under which a verb's help shows the few settings that most users change."""
+"""The heading in a verb's help above the few settings that most users change."""
 
 
 def takes_settings(schemas: Schemas, *, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
-    """Return a decorator that says which settings a verb takes, for its help, and which of them it shows first."""
+    """Return a decorator that registers a verb's settings for its help. `first`: the settings that the help shows
+    first."""
 
     def marked(verb: Verb) -> Verb:
         verb.settings_schemas = schemas  # type: ignore[attr-defined]
@@ -45,7 +46,7 @@ def takes_settings(schemas: Schemas, *, first: Sequence[str] = ()) -> Callable[[
 
 
 def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
-    """Return the settings among the words of a command line by their dotted names, for `recipe.override` to check.
+    """Return the settings among the words of a command line by dotted name, for `recipe.override` to check.
 
     Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
     `--key`, `--no-key` and `--key false`. Of an option that stands there twice the last holds. Raises UserError at a
@@ -67,14 +68,14 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
 
 
 def among(words: Sequence[str], schema: type) -> dict[str, Any]:
-    """Return those settings of a schema that are among the words of a command line; the other words are passed over."""
+    """Return the settings of a schema that occur among the words of a command line; ignore all other words."""
     kinds = {path: kind for path, kind, _ in recipe.fields(schema)}
     collect, bound, *_ = _parser(kinds, _meanings(kinds)).parse_known_args(_joined(words))
     return dict(collect(**bound.kwargs))
 
 
 def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
-    """Return a command line of settings alone, whose result are the settings by name."""
+    """Return a parser for settings alone, which returns them by name."""
 
     # Where several tables have a name, it stands for itself: `recipe.override` says which they are.
     own: dict[str, list[str]] = {}
@@ -83,7 +84,9 @@ def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopt
     options = [_option(path, names, kinds[meant[names[0]][0]]) for path, names in own.items()]
     paths = {option.name: path for option, path in zip(options, own, strict=True)}
 
+    # cyclopts reads its options from a signature: `collect` gets a synthetic one with an option per setting.
     def collect(**found: list[Any]) -> dict[str, Any]:
+        # Of a repeated option the last value counts.
         return {paths[name]: values[-1] for name, values in found.items()}
 
     collect.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -93,7 +96,7 @@ def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopt
 
 
 def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
-    """Return a verb with all that may be given to it among its options, for its help and for completion.
+    """Return a verb with all its possible options in its signature, for its help and for completion.
 
     `place`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb, which
     decide the settings; None for no settings. `flags`: options that every verb has, with their help.
@@ -102,7 +105,7 @@ def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]
     verb = getattr(importlib.import_module(module), function)
 
     def shown() -> None:
-        """Stand for the verb: its help is shown, it is not run."""
+        """Stand in for the verb: only the help of this function is shown."""
 
     own = [*inspect.signature(verb, eval_str=True).parameters.values()]
     settings: list[inspect.Parameter] = []
@@ -112,13 +115,14 @@ def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]
             taken = {_spelt(one.name) for one in kept}
             settings = [*_documented(verb.settings_schemas(words), taken, verb.first_settings)]
             own = kept
+    # The signature is what cyclopts shows in the help and completes.
     shown.__signature__ = inspect.Signature([*own, *settings, *_flags(flags)])  # type: ignore[attr-defined]
     shown.__doc__ = verb.__doc__
     return shown
 
 
 def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
-    """Yield options that are there or not, in a group of their own."""
+    """Yield flags, in a group of their own."""
     for name, text in flags.items():
         parameter = Parameter(name=_spelt(name), negative=(), help=text, show_default=False, group="Output")
         yield inspect.Parameter(
@@ -127,7 +131,7 @@ def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
 
 
 def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) -> Iterator[inspect.Parameter]:
-    """Yield the settings as options with their help, in a group for each table, but those called `first` in one above.
+    """Yield the settings as options with their help, grouped by table; the settings in `first` get a group at the top.
 
     `taken`: the verb's own options.
     """
@@ -154,12 +158,13 @@ def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) 
 
 
 def _leaf(path: str) -> str:
-    """Return the name by which a setting is usually given: the last part, or the outer table's with it."""
+    """Return the usual short name of a setting: its last part, with the outer table if it is nested."""
     return recipe.short_names(path)[-1] if "." in path else path
 
 
 def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect.Parameter:
-    """Return an option with a setting's names. A boolean is a flag; any other value is read later, by its type."""
+    """Return an option with a setting's names. A boolean is a flag; any other value is kept as a Word and parsed
+    later."""
 
     def values(_: Any, tokens: Sequence[cyclopts.Token]) -> list[Any]:
         return [token.implicit_value if kind is bool else recipe.Word(token.value) for token in tokens]
@@ -173,7 +178,7 @@ def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect
 
 
 def _meanings(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the settings that each name, whole or short, may mean."""
+    """Return, for each full or short name, the settings that it can mean."""
     meant: dict[str, list[str]] = {}
     for path in paths:
         for name in (path, *recipe.short_names(path)):
@@ -186,12 +191,12 @@ def _spelt(name: str) -> str:
 
 
 def _unspelt(word: str) -> str:
-    """Return the name that an option is given by: --no-ham=3 is no_ham."""
+    """Return the name in an option: "--no-ham=3" gives "no_ham"."""
     return word.removeprefix("--").partition("=")[0].replace("-", "_")
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Return words with values that cyclopts takes for something else written as --key=value.
+    """Return the words with ambiguous values attached to their option, as --key=value.
 
     They are true and false after a flag, and what begins with one hyphen and is no number, as in --layers -1,-2.
     """
@@ -206,7 +211,8 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def _translated(words: Sequence[str], meant: Mapping[str, list[str]]) -> list[str]:
-    """Return words with others' names of settings replaced by ours; UserError at one that stands for something else."""
+    """Return words with foreign names of settings translated. Raises UserError for a name that means something else
+    here."""
     values = {_unspelt(word): word.partition("=")[2] or after for word, after in pairwise([*words, ""])}
     given = {name: "" if value.startswith("--") else value for name, value in values.items()}
     translated = []
@@ -222,7 +228,7 @@ def _translated(words: Sequence[str], meant: Mapping[str, list[str]]) -> list[st
 
 
 def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> None:
-    """Raise UserError at a --no- form with a value, or of a setting that is neither true nor false."""
+    """Raise UserError for a --no- form with a value, or of a setting that is not a boolean."""
     for word in words:
         name = _unspelt(word)
         table, dot, leaf = name.rpartition(".")
@@ -236,7 +242,7 @@ def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mappi
 
 
 def _refusal(error: cyclopts.CycloptsError, meant: Mapping[str, list[str]], schemas: Sequence[type]) -> UserError:
-    """Return what is wrong with the words of a command line, in our words."""
+    """Convert an error of cyclopts about settings to a UserError."""
     kinds = {path: kind for schema in schemas for path, kind, *_ in recipe.described(schema)}
     if isinstance(error, cyclopts.UnknownOptionError):
         word = error.token.keyword or ""

@@ -1,4 +1,4 @@
-"""Settings: TOML and the command line become frozen dataclasses, strictly.
+"""Strict conversion of TOML and command-line settings to frozen dataclasses.
 
 A recipe is a TOML file of names and numbers. Each table is one dataclass, defined beside the code that obeys it; the
 string under a field is its help text. An unknown or mistyped setting is an error that names the nearest one.
@@ -29,12 +29,13 @@ from osbert.errors import Problems, UnknownSetting, UserError, nearest
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
 LARGEST_NUMBER = sys.float_info.max
-"""A setting is never NaN or infinite: a recipe that says so would make every answer that."""
+"""The bound of a numeric setting: NaN and infinities are refused, since they would make every result NaN or
+infinite."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def packaged() -> list[str]:
-    """Return the names of the recipes that come with osbert."""
+    """Return the names of the recipes that are packaged with osbert."""
     folder = importlib.resources.files("osbert.recipes")
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
@@ -80,11 +81,11 @@ def build(schema: type[Settings], table: Mapping[str, Any], *, where: str) -> Se
 
 
 class Word(str):
-    """A value as it was typed on a command line, which `override` reads as its setting's type."""
+    """A value typed on a command line; `override` parses it by the type of its setting."""
 
 
 def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Table:
-    """Return the table with settings laid over it, by name.
+    """Return a copy of the table with `settings` applied by name.
 
     A name is the whole one (`model.layers`, `model_layers`), or one of `short_names` where only one setting has that.
     Raises UserError at a name that is none, that fits several settings, or whose setting has another name there too.
@@ -101,7 +102,7 @@ def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Tabl
 
 
 def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
-    """Return a `schema` from keywords, with its defaults for the rest. Raises UserError as `override` and `build` do.
+    """Return a `schema` from keywords and its defaults. Raises UserError like `override` and `build`.
 
     >>> from osbert.reading.documents import DocumentOptions
     >>> settings(DocumentOptions, {"documents": "line"})
@@ -111,7 +112,7 @@ def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
 
 
 def given(settings: Mapping[str, Any], *, schema: type) -> frozenset[str]:
-    """Return the dotted names of the settings that are given by name."""
+    """Return the dotted names of the given settings."""
     return frozenset(key for key, _ in _resolved(settings, schema))
 
 
@@ -129,7 +130,7 @@ def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def short_names(path: str) -> list[str]:
-    """Return the names of a setting besides its whole one: what follows each dot, and its outer table's with its last.
+    """Return the short names of a setting: every suffix of its dotted name, and its outermost table with its last part.
 
     >>> short_names("finetuning.training.epochs")
     ['training.epochs', 'epochs', 'finetuning.epochs']
@@ -140,19 +141,19 @@ def short_names(path: str) -> list[str]:
 
 
 def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (dotted name, type, default, the string under the field) of each setting, as text; "" for no default."""
+    """Yield (dotted name, type, default, help text) of each setting as strings; "" if there is no default."""
     documents = dict(_documents(schema))
     for path, kind, default in fields(schema):
         yield path, _name(kind), "" if default is dataclasses.MISSING else _toml(default), documents.get(path, "")
 
 
 def as_table(settings: Any) -> Table:
-    """Return settings as a plain nested table, as `read` would give it."""
+    """Return settings as a plain nested table, in the form that `read` returns."""
     return typing.cast(Table, json.loads(json.dumps(dataclasses.asdict(settings))))
 
 
 def defaults(schema: type) -> Table:
-    """Return the defaults of a schema as a plain nested table; a setting without one is left out.
+    """Return the defaults of a schema as a plain nested table; settings without a default are left out.
 
     >>> from osbert.reading.documents import DocumentOptions
     >>> defaults(DocumentOptions)["documents"]
@@ -170,7 +171,7 @@ def defaults(schema: type) -> Table:
 
 
 def dump(table: Mapping[str, Any]) -> str:
-    """Return a table as TOML: plain values first, then one section a nested table."""
+    """Return a table as TOML: plain values first, then a section for each nested table."""
     lines = [
         f"{key} = {_toml(value)}"
         for key, value in table.items()
@@ -184,10 +185,11 @@ def dump(table: Mapping[str, Any]) -> str:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return one line for each setting whose value differs: "model.layers: 2 -> 4"."""
+    """Return a line for each setting whose value differs, such as "model.layers: 2 -> 4"."""
     lines = []
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
+        # A missing table counts as empty, so that each of its settings gets its own line.
         if isinstance(before or {}, Mapping) and isinstance(after or {}, Mapping) and (before or after):
             lines += difference(before or {}, after or {}, f"{prefix}{key}.")
         elif before != after:
@@ -222,12 +224,13 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
 
 
 def _python(value: Any) -> Any:
-    """Return a number of numpy, as searches over settings give them, as Python's; other values as they are."""
+    """Convert a numpy scalar, such as a search over settings passes, to a Python number; return other values
+    unchanged."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
-    """Return a table as the dataclass `kind`, or as a mapping whose values are checked."""
+    """Convert a table to the dataclass `kind`, or check its values if `kind` is a mapping."""
     if not isinstance(value, Mapping):
         problems.add(f"'{name}' must be a table, not {value!r}", code="invalid-value")
         return None
@@ -272,7 +275,7 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
 
 
 def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the TOML value of each setting; `build` then checks the value.
+    """Yield the dotted name and the TOML value of each setting; `build` checks the values later.
 
     A text for a list is read as on a command line: its parts have commas between.
 
@@ -293,7 +296,8 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> str:
-    """Return the dotted setting that a name means."""
+    """Return the dotted name of the setting that a full or short name means. Raises UserError for none or two."""
+    # A full name wins even if it is also the short name of another setting.
     matches = [key for key in known if name in _spellings(key)]
     if name in matches:
         return name
@@ -309,12 +313,13 @@ def _resolve(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _spellings(path: str) -> tuple[str, ...]:
-    """Return all names of a setting."""
+    """Return all names of a setting: dotted, with underscores, and the short ones."""
     return (path, path.replace(".", "_"), *short_names(path))
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Return the TOML value that a command-line string stands for."""
+    """Convert a command-line string to a TOML value of type `kind`; unconvertible strings are left for `build` to
+    refuse."""
     if typing.get_origin(kind) is tuple:
         (item, *_) = typing.get_args(kind)
         return [_parse(part.strip(), item) for part in text.strip("[]").split(",") if part.strip()]
@@ -348,7 +353,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _documents(schema: type, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted name, help text): the string literal that stands under each field in the source."""
+    """Yield (dotted name, help text): the string literal below each field in the source."""
     hints = _hints(schema)
     for field in dataclasses.fields(schema):
         if dataclasses.is_dataclass(hints[field.name]):

@@ -1,1 +1,2 @@
-"""The functions of the Python library. They import what they need when they are called: importing osbert is quick."""
+"""The functions of the Python library. Each imports what it needs when it is called, so that importing osbert is
+fast."""

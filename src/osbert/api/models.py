@@ -1,4 +1,4 @@
-"""What is done with models: opened, scored, compared, used on files, exported."""
+"""Uses of models: opening, scoring, comparing, predicting on files, exporting."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def analyse(
 
     `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
     `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
-    call goes on with one that was stopped.
+    call resumes a stopped one.
     `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
-    Raises osbert.errors.UserError for what cannot be read, with every tree that is none.
+    Raises osbert.errors.UserError for unreadable input, with every invalid tree.
 
     >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
     >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
@@ -144,11 +144,11 @@ def analyse(
 def compare_encoders(
     models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> ModelAnalysis:
-    """Compare models with the first of them on the same texts; of one run, the models on its way with its last one.
+    """Compare models with the first one on the same texts; for a single run, its intermediate models with the last one.
 
-    Writes report.html and analysis.json into the folder `out`: linear CKA of each two layers, how far layers moved, and
-    the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`, such as
-    texts, length and seed. The rest is as for `analyse`.
+    Writes report.html and analysis.json into the folder `out`: linear CKA of each pair of layers, how far layers moved,
+    and the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`,
+    such as texts, length and seed. The rest is as for `analyse`.
 
     >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
     >>> found = osbert.compare_encoders(["encoder", "run"], data="text.txt", out="both", shortest=3, length=12)
@@ -168,7 +168,7 @@ def compare_encoders(
 def predict(
     run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> PredictionTally:
-    """Predict every row of a file with a fine-tuned run, into the file `out`; return counts of the rows.
+    """Predict every row of a file with a fine-tuned run, into the file `out`; return row counts.
 
     `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
     `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
@@ -200,10 +200,10 @@ def predict(
 def explain(
     run: str | Path, file: str | Path, *, out: str | Path, label: str = "", watch: Watch = ignore, **options: Any
 ) -> ExplanationTally:
-    """Explain what a fine-tuned run predicts for every row of a file, into the folder `out`; return counts.
+    """Explain the prediction of a fine-tuned run for every row of a file, into the folder `out`; return counts.
 
-    rows.csv has the five strongest words of each row, words.json and report.html those that drive each label. `label`:
-    explain its score instead of what is predicted. `options`: those of `osbert explain`, such as points, baseline,
+    rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
+    its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
     check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
     ExplanationProgress (osbert.runs.explain). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
@@ -224,7 +224,7 @@ def explain(
 def score(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> ScoringTally:
-    """Write the rows of a file with how likely a pretrained model holds their texts into the file `out`; return sums.
+    """Write the rows of a file with the log-likelihoods of their texts under a pretrained model to `out`; return sums.
 
     `out`: .csv, .tsv or .jsonl, the last with the log-probability of each piece. `options`: those of `osbert score`,
     such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
@@ -249,7 +249,7 @@ def score(
 def generate(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> GenerationTally:
-    """Write the rows of a file with what a model writes for each text into the file `out`; return counts.
+    """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
 
     `out`: .csv, .tsv or .jsonl. `options`: those of `osbert generate`, such as beams=4, most=60 and the column to read;
     trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
@@ -280,13 +280,13 @@ def training_rows(
     watch: Watch = ignore,
     **options: Any,
 ) -> list[TrainingRows]:
-    """Return the training rows behind what a fine-tuned run says of a text, or of several that it reads together.
+    """Return the training rows behind a fine-tuned run's prediction for a text, or for several that it reads together.
 
-    Of each score: the `count` nearest rows, and those that pulled the score up or down most, by error x state of the
-    last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score instead
-    of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`. `watch`
-    is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
-    osbert.errors.UserError at rows without a label, and for runs that say more than one thing of a text.
+    For each score: the `count` nearest rows, and the rows that raised or lowered the score most, by error x state of
+    the last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score
+    instead of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`.
+    `watch` is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
+    osbert.errors.UserError for rows without a label, and for runs with several predictions per text.
 
     >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
     >>> found.label, len(found.nearest), found.nearest[0].label
@@ -305,13 +305,13 @@ def training_rows(
 def embed(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
 ) -> FileVectors:
-    """Write the vectors of a file's texts into the file `out`, .npy, .npz, .parquet or .jsonl; return what was written.
+    """Write the vectors of a file's texts to the file `out`, .npy, .npz, .parquet or .jsonl; return a description.
 
     `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
     pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
     on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
     (osbert.runs.embed.run) after each window of texts. For texts that are no file: `load(model).embed`. Raises
-    osbert.errors.UserError for what cannot be read and settings that cannot be.
+    osbert.errors.UserError for unreadable input and invalid settings.
 
     >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
     (16,)
@@ -344,8 +344,8 @@ def export(
     `load`, and osbert's verbs, take the folder in place of the run. `settings`: int8 (weights of a byte each),
     tolerance (how much the metric may drop), data (labelled rows to compare on, in place of the run's development
     rows), unchecked (compare nothing), and how a file is read, as for `evaluate`. `watch` is called with each event,
-    the comparison of both among them. Needs the extra onnx. Raises osbert.errors.UserError where the run has no form
-    in ONNX or the export is not as good as the run; nothing is then written.
+    the comparison of both among them. Needs the extra onnx. Raises osbert.errors.UserError if the run has no ONNX
+    form, or if the export is worse than the run by more than the tolerance; then nothing is written.
 
     >>> folder = osbert.export("run", out="onnx", data="more.csv", tolerance=0.5)
     >>> osbert.load(folder).predict(["the good film"])[0].value

@@ -28,10 +28,9 @@ def train_tokenizer(
     """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
 
     `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe",
-    "unigram" or "words"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else
-    `osbert tokenizer train` takes.
-    `watch` is called with each event (`watch=print` shows them).
-    Raises osbert.errors.UserError for what cannot be read or is not a setting.
+    "unigram" or "words"), `vocabulary` (30522), `lowercase` (True except for "bpe") and all others that
+    `osbert tokenizer train` takes. `watch` is called with each event (`watch=print` shows them).
+    Raises osbert.errors.UserError for unreadable input and unknown settings.
 
     >>> import osbert
     >>> texts = ["The cat sat on the mat.", "The dog ran to the cat."] * 10
@@ -59,8 +58,8 @@ def extend_tokenizer(
 ) -> Tokenizer:
     """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
 
-    The old pieces keep their ids, so that `pretrain(origin=...)` can go on with an encoder. `settings`: `pieces` (1000
-    at most), `minimum` (10 occurrences) and what else `osbert tokenizer extend` takes; the rest as `train_tokenizer`.
+    The old pieces keep their ids, so `pretrain(origin=...)` can train an encoder further. `settings`: `pieces` (at most
+    1000), `minimum` (10 occurrences) and all others of `osbert tokenizer extend`; the rest as for `train_tokenizer`.
 
     >>> import osbert
     >>> old = osbert.train_tokenizer(["The cat sat on the mat."] * 10, out="vocabulary", vocabulary=60)
@@ -85,9 +84,9 @@ def build_corpus(
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
 
-    The same call goes on with a build that was stopped. `settings`: `documents`, `deduplicate`, `workers` and what else
-    `osbert corpus build` takes. None is returned while a cluster works on the tasks. With several workers a script
-    must call it below `if __name__ == "__main__":`, as with every use of multiprocessing.
+    The same call resumes a stopped build. `settings`: `documents`, `deduplicate`, `workers` and all others of
+    `osbert corpus build`. Returns None while a cluster works on the tasks. With several workers a script must call it
+    below `if __name__ == "__main__":`, as with every use of multiprocessing.
 
     >>> import osbert
     >>> from pathlib import Path
@@ -119,9 +118,9 @@ def pretrain(
 
     `recipe`: a TOML file, or the name of a packaged one, such as "cpu" and "bert-base". `origin`: the folder of an
     encoder that is trained further. `trust`: import the code that a recipe file names. `settings`: any of the recipe,
-    by its full name (`training_seed`) or its last part where only one table has that (`steps`). `watch` is called with
-    each event, in the thread that trains. The same call goes on with a run that was stopped, by Ctrl-C too, and ends in
-    the same weights. Raises osbert.errors.UserError for what cannot be read or is not a setting.
+    by its full name (`training_seed`), or its last part if that is unambiguous (`steps`). `watch` is called with each
+    event, in the thread that trains. The same call resumes a run that was stopped, also by Ctrl-C, and gives the same
+    weights. Raises osbert.errors.UserError for unreadable input and unknown settings.
 
     >>> import osbert
     >>> from pathlib import Path
@@ -164,7 +163,7 @@ def adapt(
     datasets.Dataset. A sentence encoder stays one. `settings`: `text`, the column; `general`, a file of general text;
     `extend`, most words that become pieces; `minutes`, or `steps`; and any other of the recipe, as `pretrain` takes
     them. The run ends early when the loss on general text rises by more than `forgetting`. `trust` and `verify` are as
-    for `load`. `watch` is called with each event; the same call goes on with a run that was stopped. Raises
+    for `load`. `watch` is called with each event; the same call resumes a stopped run. Raises
     osbert.errors.UserError for what cannot be read or is not a setting.
 
     >>> import osbert
@@ -213,10 +212,10 @@ def finetune(
     when the same call is made again, and ends in the same weights.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
-    the worst first; `predict(texts)`; and `model`, what `load` returns. Raises osbert.errors.UserError for what the
-    user can mend, such as a misspelt setting, a label that is not known, or another run in `out`.
+    largest error first; `predict(texts)`; and `model`, an Engine as from `load`. Raises osbert.errors.UserError for
+    problems that the user can fix, such as a misspelt setting, an unknown label, or another run in `out`.
 
-    A tiny model with random weights learns which of two words stands in a text:
+    A tiny model with random weights learns which of two words occurs in a text:
 
     >>> import tempfile
     >>> from osbert.interop.huggingface.folders import write_model
@@ -257,7 +256,7 @@ def distil(
     watch: Watch = ignore,
     **settings: Any,
 ) -> DistilRun:
-    """Teach a smaller encoder what the fine-tuned run `teacher` does, into the run folder `out`; return the run.
+    """Train a smaller encoder on the outputs of the fine-tuned run `teacher`, into the folder `out`; return the run.
 
     `data`: rows with labels, as `finetune` takes them, with `dev` among the settings. `texts`: a file, or rows, without
     labels, from which the student learns the teacher's answers, too. The student is `layers` of the teacher's layers,
@@ -290,9 +289,9 @@ def distil(
 def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **settings: Any) -> dict[str, float]:
     """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
 
-    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; those that are not there are named by an event. `out`: the
+    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; a missing one is reported by an event. `out`: the
     folder of the runs, each named for its task (`out/cola`), and of the table, glue.txt and glue.json. `settings` and
-    `watch` are as for `finetune`. The same call goes on after a stop and runs no finished set again. Raises
+    `watch` are as for `finetune`. The same call resumes after a stop and repeats no finished set. Raises
     osbert.errors.UserError before any training for data that cannot be used, and at the end for a set that failed.
 
     >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)

@@ -1,4 +1,4 @@
-"""What is done with vectors of texts: search, near duplicates and topics."""
+"""Uses of text vectors: search, near duplicates and topics."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def search(
     which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
     has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
     `osbert search` takes; trust and verify are as for `load`. `watch` is called with a SearchProgress
-    (osbert.runs.search) after each block. Raises osbert.errors.UserError for another model than the file's, for
-    queries that are no texts, vectors of another width, and vectors that are not finite.
+    (osbert.runs.search) after each block. Raises osbert.errors.UserError if the model is not the file's, and
+    for queries that are not texts, vectors of another width, and vectors that are not finite.
 
     >>> vectors = osbert.embed("encoder", "more.csv", out="vectors.npy")
     >>> (found,) = osbert.search("vectors.npy", "a good play", top=2)
@@ -67,7 +67,7 @@ def find_duplicates(
     watch: Watch = ignore,
     **options: Any,
 ) -> DuplicateTally:
-    """Find texts that nearly repeat an earlier one: those whose cosine with one that is kept is `above` or more.
+    """Find near duplicates: texts whose cosine with an earlier kept text is at least `above`.
 
     `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
     or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
@@ -97,10 +97,10 @@ def find_topics(
 ) -> TopicTally:
     """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
 
-    `data`, `model` and `options` are as for `find_duplicates`. `topics`: how many; 0 for the number with the largest
-    silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is called
-    with each event, such as a TopicProgress (osbert.runs.topics.run). Raises osbert.errors.UserError for data that
-    cannot be read, and for more topics than texts.
+    `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
+    largest silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
+    called with each event, such as a TopicProgress (osbert.runs.topics.run). Raises osbert.errors.UserError for data
+    that cannot be read, and for more topics than texts.
 
     >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)
     >>> sum(topic.size for topic in found.topics) == found.rows

@@ -1,1 +1,1 @@
-"""One verb a file: the only place where the rooms meet."""
+"""One verb per file; only here do the packages meet."""

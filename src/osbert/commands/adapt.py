@@ -1,4 +1,4 @@
-"""osbert adapt: an encoder goes on with the texts of a domain, and is watched for what it forgets."""
+"""osbert adapt: trains an encoder further on the texts of a domain, and measures what it forgets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def adapt(
 ) -> Result:
     """Adapt an encoder to TEXTS (tables or text files) of your domain, without destroying what it knows: docs/adapt.md.
 
-    Settings stand behind the texts. The run ends early when the loss on general text rises by more than --forgetting;
+    Settings follow the texts. The run ends early when the loss on general text rises by more than --forgetting;
     the same command goes on with one that was stopped.
     """
     from osbert.runs.adapt import run

@@ -1,4 +1,4 @@
-"""osbert bench: how fast a recipe trains on this machine, and how near that is to what the machine can do."""
+"""osbert bench: measures how fast a recipe trains on this machine, and compares it with the machine's peak."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def bench(
     """Measure the speed of pretraining by a recipe.
 
     Trains for some seconds with the run's own trainer and loader and throws the weights away. Reports tokens a
-    second, the share of the processor's peak, the memory, and what the loader gives by itself.
+    second, the fraction of the processor's peak, the memory, and the speed of the loader alone.
 
     Parameters
     ----------
     recipe
-        A recipe, as for `osbert pretrain`; by default "cpu", and "bert-base" where there is a GPU.
+        A recipe, as for `osbert pretrain`; by default "cpu", or "bert-base" with a GPU.
     corpus
         A folder that `osbert corpus build` made; without one, a corpus of made-up words is measured on.
     seconds
-        How long to measure, about; a step of a large model can take longer.
+        Approximate duration; a step of a large model can take longer.
     out
-        A file to write the figures into as well, as JSON.
+        A JSON file for the figures.
     """
     from osbert.runs.pretrain.benchmark import measure_speed
 
@@ -64,7 +64,7 @@ def bench(
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
-    """Print figures as `measure_speed` returns them."""
+    """Print the figures that `measure_speed` returns."""
     from rich import box
     from rich.table import Table
 

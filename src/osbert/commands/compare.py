@@ -1,4 +1,4 @@
-"""osbert compare: fine-tuned runs on the same rows, tested against each other."""
+"""osbert compare: tests fine-tuned runs against each other on the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert convert: a model in the form of others becomes a run folder, or a run folder a model in theirs."""
+"""osbert convert: converts a model from a foreign format to a run folder, or the reverse."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def convert(
 ) -> Result:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's (TensorFlow).
 
-    Every tensor is listed with what became of it. Then both folders are loaded anew and must say the same of a few
-    fixed texts. The target is there whole or not at all. The exit status is 1 at any PROBLEM.
+    Every tensor is listed with its fate. Then both folders are loaded again, and their outputs must agree on a few
+    fixed texts. The target is complete or missing. The exit status is 1 if there is a PROBLEM.
 
     Parameters
     ----------

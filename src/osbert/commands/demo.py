@@ -1,4 +1,4 @@
-"""osbert demo: the whole chain, from the docstrings of this installation to a classifier and a report, offline."""
+"""osbert demo: runs the whole chain offline, from the docstrings of this installation to a classifier and a report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def demo(
     The text is the English in the docstrings of all installed libraries. The task is to predict which library a passage
     describes, with all names masked. A second half does the same task from a published encoder, explains an answer, and
     searches passages by their vectors. Every step is an osbert command, printed as it runs, to repeat on files of your
-    own. A demo that was stopped goes on when it is given again.
+    own. The same command resumes a stopped demo.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""osbert distil: a fine-tuned run teaches a smaller encoder."""
+"""osbert distil: trains a smaller encoder on the outputs of a fine-tuned run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def distil(
     student: ModelFolder | None = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Teach a smaller encoder what the fine-tuned run TEACHER does: docs/distil.md.
+    """Train a smaller encoder on the outputs of the fine-tuned run TEACHER: docs/distil.md.
 
-    The student is an ordinary run: predict, evaluate, export and serve take it. The same command goes on with one that
-    was stopped.
+    The student is an ordinary run: predict, evaluate, export and serve take it. The same command resumes a stopped
+    run.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def distil(
     out
         The student's run folder.
     texts
-        A file with more rows, whose labels, if any, are not looked at: the teacher's answers are.
+        A file with more rows; labels in it are ignored, and the student learns the teacher's predictions.
     student
         An encoder with no more layers than the teacher, in place of layers of the teacher.
     """

@@ -1,4 +1,4 @@
-"""osbert duplicates: the texts of a file that nearly repeat an earlier one, by their vectors."""
+"""osbert duplicates: finds texts of a file that nearly repeat an earlier one, by their vectors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def duplicates(
     options: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Find texts whose cosine with an earlier text that is kept is --above or more: the first of a group is kept.
+    """Find texts whose cosine with an earlier kept text is at least --above: the first of each group is kept.
 
-    Every text is compared with all that are kept before it, in blocks, so that the result is exact and memory bounded;
-    the time grows with the square of the number of texts. No two kept texts are as alike as --above.
+    Every text is compared with all earlier kept texts, in blocks: the result is exact and memory is bounded, but the
+    time is quadratic in the number of texts. The cosine of two kept texts is below --above.
 
     Parameters
     ----------
     file
         A file that `osbert embed` wrote, or a file of texts, as it reads them, with --model; - for standard input.
     model
-        What embeds the texts: a folder, or a name (docs/models-by-name.md).
+        The model that embeds the texts: a folder, or a name (docs/models-by-name.md).
     above
-        The least cosine of duplicates, up to 1.
+        The smallest cosine of duplicates, at most 1.
     out
-        The .csv, .tsv or .jsonl file to write: all texts of groups, with the line of the one that is kept.
+        The .csv, .tsv or .jsonl file to write: all texts of groups, with the line of the kept text.
     """
     from osbert.runs.duplicates import find_duplicates
     from osbert.runs.vector_input import VectorInput

@@ -1,4 +1,4 @@
-"""osbert embed: the vectors that an encoder gives the texts of a file, as arrays, Parquet or JSON lines."""
+"""osbert embed: writes an encoder's vectors for the texts of a file, as arrays, Parquet or JSON lines."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def embed(
     form: str = "",
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
+    """Write the vectors of a file's texts, in the file's order, with the texts, their lines and the settings.
 
-    Texts are read in windows, and the longest of a window together, so a file of any size fits into memory. A run that
-    was stopped, by whatever, goes on after its last window when the same command is given again. Blank lines have no
+    Texts are read in windows and batched by length, so memory does not grow with the file. The same command resumes a
+    stopped run after its last window. Blank lines have no
     vector; `lines` says which line each row is of.
 
     An .npz holds `vectors` (n, D), `lines` and `settings`, and the texts as bytes: text k of column `text` ends at

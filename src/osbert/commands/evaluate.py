@@ -1,4 +1,4 @@
-"""osbert evaluate: how well a fine-tuned run does on a file with labels."""
+"""osbert evaluate: scores a fine-tuned run on a file with labels."""
 
 from __future__ import annotations
 

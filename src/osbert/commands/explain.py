@@ -1,4 +1,4 @@
-"""osbert explain: which words made a fine-tuned run say what it says of a text, or of every row of a file."""
+"""osbert explain: shows which words led a fine-tuned run to its prediction for a text, or for every row of a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def explain(
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show which words made a run say what it says: of a text, a pair, or every row of a file.
+    """Show which words led to a prediction: for a text, a pair, or every row of a file.
 
     Each word has a weight, what it adds to the score of the answer; all weights sum to the score's distance from that
     of the same text without words. How far they miss that sum, and how far the words without which the score drops
@@ -51,11 +51,11 @@ def explain(
     out
         The folder for a file's explanations: rows.csv, words.json and report.html.
     label
-        Explain the score of this label, type of entities, choice or piece, instead of what is predicted.
+        Explain the score of this label, entity type, choice or piece instead of the predicted one.
     rows
-        The training rows, a file with labels: show the nearest ones, and those that pulled the score most.
+        A file of training rows with labels: show the nearest rows, and the rows that changed the score most.
     count
-        How many of the rows to show in each order.
+        Number of rows to show in each order.
     """
     from osbert.inference.engine import load
     from osbert.runs.explain import ExplanationKeywords, explain_file
@@ -84,7 +84,7 @@ def explain(
 
 
 def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
-    """Print the training rows behind an answer, and return them."""
+    """Print the training rows behind a prediction, and return them."""
     from osbert.runs.training_rows import training_rows
 
     with showing_progress("rows") as watch:

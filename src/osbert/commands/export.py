@@ -1,4 +1,4 @@
-"""osbert export: a run as others run it, compared on its development rows before it gets its name."""
+"""osbert export: writes a run as ONNX, after a comparison with the run on its development rows."""
 
 from __future__ import annotations
 

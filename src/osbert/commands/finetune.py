@@ -1,4 +1,4 @@
-"""osbert finetune: an encoder becomes a model of a task, one's own table or a published data set."""
+"""osbert finetune: trains an encoder on a task, from the user's own table or a published data set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = ("epochs", "batch", "learning_rate", "length", "dev", "text", "label", "
 
 
 def settings_of(words: Sequence[str]) -> list[type]:
-    """Return the schemas of the tasks that the words after the verb begin with; that of classify where none is."""
+    """Return the schemas of the tasks in the words after the verb; by default that of classify."""
     tasks = [*itertools.takewhile(lambda word: not word.startswith("-"), words)] or ["classify"]
     return schemas(["classify"] if tasks[0] in ("glue", "multi") else tasks)
 

@@ -1,4 +1,4 @@
-"""osbert generate: what a model writes after a text, or for one."""
+"""osbert generate: continues a text, or writes a target text for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def generate(
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Go on with texts: print each with what the model writes after it; or write another text from each.
+    """Continue texts: print each with the model's continuation; or generate a target text for each.
 
     The model was pretrained left to right, as by the recipe gpt-small, or is a GPT-2 folder; or it writes from a
     source, as by unilm-small or t5-small, a T5 or BART folder, or osbert finetune generate, whose own settings count
@@ -76,7 +76,7 @@ def generate(
 
 
 def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
-    """Print what is written for texts, of one text while it is written, and return it."""
+    """Print the generated texts and return them; a single text is printed while it is generated."""
     samples = [(text,) for text in texts] if writer.goes_on or writer.reads == 1 else [texts]
     for sample in samples:
         if unread := writer.unread(*sample):
@@ -86,7 +86,7 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
 
 
 def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
-    """Print what is written for samples, of one while it is written; return the result of the command."""
+    """Print the generated samples, a single one while it is generated; return the result of the command."""
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
     if len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)

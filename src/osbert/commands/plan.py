@@ -1,4 +1,4 @@
-"""osbert plan: how large a model to train, in the minutes and on the text at hand; and the recipe for it."""
+"""osbert plan: finds the model size for a time budget and a corpus, and writes its recipe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plan(
     seconds: float = 20.0,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Say what a time budget can buy: a table of model sizes, and a recipe for the best of them.
+    """Plan pretraining for a time budget: a table of model sizes, and a recipe for the best one.
 
     Trains a few sizes for 20 seconds in all, and works out for these and others how much text the minutes allow, how
     often the corpus would be seen, memory, disk, and the held-out loss to expect.
@@ -77,7 +77,7 @@ def plan(
 
 
 def show(found: SizeComparison, console: Console) -> None:
-    """Print the table of sizes, the recommended one marked."""
+    """Print the table of sizes, with the recommended one marked."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""osbert predict: what a fine-tuned run says of a text, a pair of texts, or every row of a file."""
+"""osbert predict: predicts with a fine-tuned run for a text, a pair of texts, or every row of a file."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def predict(
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
     an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
 
-    A file of any size fits into memory. A command that was stopped, by whatever, goes on behind the last rows that it
-    wrote when it is given again.
+    Memory does not grow with the file. The same command resumes a stopped one after the last rows that it wrote.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ def predict(
 
 
 def _check_texts(texts: Sequence[str]) -> None:
-    """Raise UserError if all texts are empty, or one is the path of a file by a name with a folder or a suffix."""
+    """Raise UserError if all texts are empty, or one looks like a path (it exists, and has a folder or a suffix)."""
     if not any(text.strip() for text in texts):
         raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
     for text in texts:
@@ -99,7 +98,7 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
-    """Print the prediction for one text, or for several that are read together; return its fields."""
+    """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
 
     engine = load(run, opening=opening)

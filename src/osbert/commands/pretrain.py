@@ -1,4 +1,4 @@
-"""osbert pretrain: a recipe and a corpus become a pretrained encoder in a run folder that stands alone."""
+"""osbert pretrain: trains an encoder on a corpus by a recipe, into a self-contained run folder."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def pretrain(
 ) -> Result:
     """Pretrain an encoder on a corpus, by a recipe.
 
-    The run can be stopped at any moment (Ctrl-C, kill, a power cut): the same command again goes on from the last
-    checkpoint and ends in the same weights, bit for bit on CPUs, as a run that was not stopped.
+    The run can be stopped at any moment (Ctrl-C, kill, a power cut): the same command resumes from the last checkpoint,
+    and gives the same weights as an uninterrupted run, on CPUs bit for bit.
 
     Parameters
     ----------

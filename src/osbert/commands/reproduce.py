@@ -1,4 +1,4 @@
-"""osbert reproduce: runs what a table or figure of the BERT paper needs, small enough for this machine."""
+"""osbert reproduce: runs the experiments behind a table or figure of the BERT paper, at a size for this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Reproduced = Literal[
 
 
 def schemas_shown(words: Sequence[str]) -> Sequence[type]:
-    """Return the settings of the table and the recipe that the words after the verb name; of its tasks the first's."""
+    """Return the settings of the table and recipe in the words after the verb; of its tasks, the first one's."""
     from osbert.runs.reproduce.settings import table_schemas
     from osbert.runs.reproduce.tables import read_table, table_names
 
@@ -55,7 +55,7 @@ def reproduce(
 
     Your figures are printed beside the published ones.
     Every row's encoder is pretrained once a seed and fine-tuned on each data set; scores are those of the best epoch on
-    the development rows. Columns without data show a dash. A command that was stopped goes on when it is given again.
+    the development rows. Columns without data show a dash. The same command resumes a stopped one.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def reproduce(
 
 
 def write_report(plan: TablePlan | AnalysisPlan) -> str:
-    """Write what a table, a figure or a comparison of families has found; return it as text. Analyses have written."""
+    """Write the results of a table, figure or comparison of families; return them as text."""
     from osbert.runs.reproduce.families import write_families_report
     from osbert.runs.reproduce.figure import write_figure_report
     from osbert.runs.reproduce.plan import TablePlan
@@ -113,7 +113,7 @@ def write_report(plan: TablePlan | AnalysisPlan) -> str:
 
 
 def print_event(event: object) -> None:
-    """Print the ends of runs, and notices."""
+    """Print notices, and a line when a run ends."""
     from osbert.runs.study.runner import TrialBegin, TrialRestart
 
     if not isinstance(event, TrialBegin | TrialRestart):

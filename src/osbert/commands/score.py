@@ -1,4 +1,4 @@
-"""osbert score: how likely a language model holds a text, or each text of a file."""
+"""osbert score: computes the likelihood of a text, or of each text of a file, under a language model."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def score(
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show how likely a pretrained model holds texts: the log-probability of each piece, their sum, and perplexities.
+    """Score texts with a pretrained model: the log-probability of each piece, their sum, and perplexities.
 
     A masked language model predicts each piece from all others (the pseudo-log-likelihood, in nats), a left-to-right
-    one from those before it. Compare texts that differ in little: the sums of masked models are of no distribution.
+    one from those before it. Compare only similar texts: the sums of masked models are not log-probabilities of texts.
 
     Parameters
     ----------

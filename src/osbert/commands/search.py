@@ -1,4 +1,4 @@
-"""osbert search: which texts of a file of vectors are nearest to queries."""
+"""osbert search: finds the texts of a file of vectors that are nearest to queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def search(
     model: ModelFolder | None = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show the texts whose vectors are nearest to that of a query, with their cosines and the lines they stand on.
+    """Show the texts whose vectors are nearest to that of a query, with their cosines and line numbers.
 
     A query is embedded as the texts of the file were, by the same model. Every vector is compared, in blocks, so the
     answer is exact and a file of any size fits into memory; --backend faiss is quicker and approximate.
@@ -47,13 +47,13 @@ def search(
     vectors
         A file that `osbert embed` wrote: .npy, .npz or .parquet, with one vector a text.
     texts
-        Queries, in quotes; where the file is one of pairs, two texts for each.
+        Queries, in quotes; two texts for each if the file has pairs.
     file
         A file of queries, as `osbert embed` reads it; with --out.
     out
         With --file: the .csv, .tsv or .jsonl file to write, a row for each result.
     model
-        Where the model is now, if it is not where it was; a folder, or a name (docs/models-by-name.md).
+        The model, if it has moved: a folder, or a name (docs/models-by-name.md).
     """
     from osbert.runs.search import SearchRequest, search_file
     from osbert.runs.search import search as run

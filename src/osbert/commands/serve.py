@@ -37,8 +37,8 @@ def serve(
 ) -> Result:
     """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
 
-    Requests that come together are read together, by tokens. What is too large, too long or too much is refused with a
-    status that says so, never cut. SIGTERM and Ctrl-C finish what was accepted. /openapi.json describes the calls.
+    Concurrent requests are batched by tokens. Input that is too large or too long is refused with its own status, never
+    truncated. SIGTERM and Ctrl-C finish what was accepted. /openapi.json describes the calls.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""osbert submit: the predictions of fine-tuned runs for GLUE's test sets, as the evaluation server takes them."""
+"""osbert submit: writes fine-tuned runs' predictions for GLUE's test sets in the evaluation server's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""osbert topics: clusters of a file's texts by their vectors, with words, as tables and a page."""
+"""osbert topics: clusters a file's texts by their vectors into topics with words, as tables and a page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topics(
     options: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Cluster texts by their vectors (k-means), and rank the words that tell each topic from the others.
+    """Cluster texts by their vectors (k-means), and rank the words that distinguish each topic.
 
     The folder gets rows.csv, the topic of each text; topics.csv, the size, words and typical texts of each topic; and
     report.html.
@@ -38,11 +38,11 @@ def topics(
     out
         The folder to write, which is new.
     model
-        What embeds the texts: a folder, or a name (docs/models-by-name.md).
+        The model that embeds the texts: a folder, or a name (docs/models-by-name.md).
     topics
-        How many topics; 0 for the number of 2 to 30 with the largest silhouette on a sample.
+        Number of topics; 0 for the number from 2 to 30 with the largest silhouette on a sample.
     seed
-        Of the starts of k-means, and of samples.
+        Seed of the k-means initialisation and of samples.
     """
     from osbert.runs.topics.run import find_topics
     from osbert.runs.vector_input import VectorInput

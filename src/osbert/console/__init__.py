@@ -1,1 +1,1 @@
-"""What verbs share on the command line: options that several of them have, and how events and results are printed."""
+"""Code that verbs share on the command line: common options, and the printing of events and results."""

@@ -1,4 +1,4 @@
-"""What verbs pass as `watch` where files are read or written: a bar of what is done, on a terminal."""
+"""Callbacks for verbs that read or write files: progress bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from osbert.training.tracking import duration
 
 LEFT = TimeRemainingColumn(), TextColumn("left")
 LINE_SECONDS = 30
-"""Where there is no terminal, progress is a line after so many seconds."""
+"""Seconds between lines of progress, if there is no terminal."""
 
 
 class VocabularyConsole(EventConsole):
-    """Shows a vocabulary being trained: the bytes that were read, on standard error where that is a terminal."""
+    """Shows the training of a vocabulary: the bytes read, on standard error if it is a terminal."""
 
     def __init__(self) -> None:
-        """Show the time left."""
+        """Prepare a bar with the bytes read and the time left."""
         super().__init__()
         console = open_console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *LEFT)
@@ -58,10 +58,10 @@ class VocabularyConsole(EventConsole):
 
 
 class CorpusConsole(EventConsole):
-    """Shows a corpus being built: a line of progress on standard error, which does not mix with the report."""
+    """Shows the building of a corpus: a bar on standard error, apart from the report on standard output."""
 
     def __init__(self) -> None:
-        """Show the megabytes a second, and the time left."""
+        """Prepare a bar with megabytes per second and the time left."""
         super().__init__()
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *LEFT)
         self.bar = Progress(*columns, console=open_console(stderr=True))
@@ -79,10 +79,10 @@ class CorpusConsole(EventConsole):
 
 
 class _Rate(ProgressColumn):
-    """Megabytes of text a second since the task began."""
+    """Megabytes of text per second since the phase began."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate, or nothing in the phases that read no text."""
+        """Return the rate; empty in phases that read no text."""
         if not task.fields["text_bytes"] or not task.elapsed:
             return Text("")
         return Text(f"{task.fields['text_bytes'] / 1e6 / task.elapsed:.1f} MB/s")
@@ -90,7 +90,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]:
-    """Give a `watch` that prints notices and shows how much is `done` of a `count`: a bar on a terminal, else lines.
+    """Yield a `watch` that prints notices and shows progress, `done` of `count`: a bar on a terminal, else lines.
 
     `stream`: where notices go, as for `print_notices`.
     """
@@ -98,6 +98,7 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
     begun = told = time.monotonic()
+    # A resumed run begins with rows that are done already; they must not count in the rate.
     before: int | None = None  # done when it began: the rest of a run that was stopped
 
     def show(event: Any) -> None:

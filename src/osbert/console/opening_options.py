@@ -1,4 +1,4 @@
-"""What every command that opens a model has: a model by its folder or its name, and --trust and --no-verify."""
+"""Options of every command that opens a model: the model by folder or name, --trust and --no-verify."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OpeningOptions = Annotated[Opening, Parameter(name="*")]
 
 
 def located(model: str) -> Path:
-    """Return the folder of a model: a path, or a name of the hub or of an installed package, fetched where it must be.
+    """Return the folder of a model: a path, or a name on the hub or of an installed package, downloaded if necessary.
 
     Downloads and remarks are shown on standard error. Raises UserError as `locate`.
     """
@@ -37,16 +37,17 @@ def located(model: str) -> Path:
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Path:
-    """Return the folder of the model that the one value of an option names; cyclopts calls this."""
+    """Return the folder of the model that an option names; called by cyclopts."""
     return located(tokens[0].value)
 
 
 ModelFolder = Annotated[Path, Parameter(converter=_converted)]
-"""The type of an option that takes a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
+"""The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
 
 
 def served(model: str) -> str:
-    """Return a model to serve as PATH or NAME=PATH, given as either, or by its name on the hub in place of the path."""
+    """Return a model for the server as PATH or NAME=PATH; a name on the hub is replaced by its folder."""
+    # A folder whose name contains "=" is a path, not NAME=PATH.
     name, equals, path = ("", "", model) if Path(model).is_dir() or "=" not in model else model.partition("=")
     if not is_name(path) or (folder := located(path)) == Path(path):
         return model
@@ -55,7 +56,7 @@ def served(model: str) -> str:
 
 @contextlib.contextmanager
 def _downloads() -> Iterator[Callable[[DownloadProgress], None]]:
-    """Show downloads as bars on standard error, from the first one on."""
+    """Show downloads as bars on standard error; they appear with the first download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     text = TextColumn("{task.description}", markup=False)
@@ -66,6 +67,7 @@ def _downloads() -> Iterator[Callable[[DownloadProgress], None]]:
     def show(event: DownloadProgress) -> None:
         if not tasks:
             bars.start()
+        # One bar per file, added when its first event comes.
         if event.file not in tasks:
             tasks[event.file] = bars.add_task(f"{event.model} {event.file}", total=event.total or None)
         bars.update(tasks[event.file], completed=event.done)

@@ -1,4 +1,4 @@
-"""--json and --quiet, which every verb has: who gets its events and its result, a reader, a program or nobody.
+"""The options --json and --quiet of every verb: whether events and the result go to a reader, a program or nobody.
 
 The command line takes the two words away before a verb is called, and enters the Output that they mean. A verb prints
 its result for people with `print`, passes a `watch` that was made by `watching`, as those of printing.py,
@@ -20,19 +20,19 @@ from osbert.runs.contract import Watch, ignore
 from osbert.runs.json_lines import event_line
 
 Result: TypeAlias = Any
-"""What a verb returns: a dataclass or a mapping, whose fields --json prints last; None where it has none."""
+"""The return value of a verb: a dataclass or mapping, which --json prints last; None if there is no result."""
 
 OPTIONS = {
     "json": "Print events and the result as JSON, one object a line (docs/output.md).",
     "quiet": "Print the result and errors alone; nothing where the result is a file or folder.",
 }
 PLAIN = {"--help", "-h", "--version"}
-"""Words whose answer is for people."""
+"""Options whose answer is always text for people."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """The form of a verb's output. `stream`: standard output, where rows and JSON go; None for that of the moment."""
+    """The form of a verb's output. `stream`: standard output for rows and JSON; None for the current sys.stdout."""
 
     json: bool = False
     quiet: bool = False
@@ -40,11 +40,12 @@ class Output:
 
     @classmethod
     def of_words(cls, words: Sequence[str]) -> tuple[Output, list[str]]:
-        """Return the output that the words of a command line choose, and the other words.
+        """Return the output chosen by the words of a command line, and the remaining words.
 
         >>> Output.of_words(["bench", "--json", "cpu"])
         (Output(json=True, quiet=False, stream=None), ['bench', 'cpu'])
         """
+        # Words after "--" are texts of the user: a text may be "--json".
         end = words.index("--") if "--" in words else len(words)
         given = {*words[:end]}
         rest = [word for word in words[:end] if word not in ("--json", "--quiet")]
@@ -53,9 +54,10 @@ class Output:
 
     @contextmanager
     def entered(self) -> Iterator[Output]:
-        """Make it the output of all that runs inside; with --json nothing that is printed there reaches the stream."""
+        """Make this the output of the block. With --json, text that the block prints does not reach the stream."""
         with ExitStack() as held:
             if self.json:
+                # Libraries may print to standard output as well; with --json every line there must be JSON.
                 nowhere = held.enter_context(open(os.devnull, "w", encoding="utf-8"))
                 self = replace(self, stream=sys.stdout)
                 held.enter_context(redirect_stdout(nowhere))
@@ -63,18 +65,18 @@ class Output:
             yield self
 
     def print_line(self, line: str, stream: TextIO | None = None) -> None:
-        """Print a line at once, to standard output unless another stream is given; lines of threads do not mix."""
+        """Print a line and flush, to standard output unless another stream is given. Lines of threads do not mix."""
         stream = stream or self.stream or sys.stdout
         stream.write(f"{line}\n")
         stream.flush()
 
     def print_result(self, result: Result) -> None:
-        """Print what a verb returned, with --json; for people it has printed it."""
+        """With --json, print the result of a verb. For people the verb itself has printed it."""
         if self.json and result is not None:
             self.print_line(event_line(result, "result"))
 
     def print_error(self, message: str, *, code: str, codes: Sequence[str] = (), prefix: str = "error: ") -> None:
-        """Print an error to standard error: for people after `prefix`, or as JSON with its codes."""
+        """Print an error to standard error: after `prefix` for people, or as JSON with its codes."""
         error = {"code": code, "codes": codes or (code,), "message": message}
         self.print_line(event_line(error, "error") if self.json else f"{prefix}{message}", sys.stderr)
 
@@ -83,7 +85,7 @@ CURRENT: ContextVar[Output] = ContextVar("CURRENT", default=Output())  # noqa: B
 
 
 def watching(people: Watch, *, stream: TextIO | None = None) -> Watch:
-    """Return a `watch` for the output of the moment: `people`, or one that prints JSON to `stream`, or to none.
+    """Return a `watch` for the current output: `people`, a function that prints JSON to `stream`, or `ignore`.
 
     Without `stream` JSON goes to standard output. Threads that it is called in need not know the output.
     """
@@ -94,16 +96,16 @@ def watching(people: Watch, *, stream: TextIO | None = None) -> Watch:
 
 
 def for_people() -> bool:
-    """Return whether all is printed, for people: neither --json nor --quiet was given."""
+    """Return whether output is for people: neither --json nor --quiet was given."""
     output = CURRENT.get()
     return not (output.json or output.quiet)
 
 
 def row_stream() -> TextIO:
-    """Return standard output for a verb's rows, which are printed whatever the form of its events."""
+    """Return standard output for a verb's rows, which are printed in every form of output."""
     return CURRENT.get().stream or sys.stdout
 
 
 def rows_as_json() -> bool:
-    """Return whether rows on standard output are to be JSON lines."""
+    """Return whether rows on standard output must be JSON lines."""
     return CURRENT.get().json

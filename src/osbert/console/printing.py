@@ -1,4 +1,4 @@
-"""What a verb prints of the events of a run, for people; with --json and --quiet output.py decides."""
+"""Prints the events of a run for people; output.py handles --json and --quiet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def print_notices(stream: TextIO | None = None) -> Watch:
-    """Return a `watch` that prints notices to a stream. Without one: warnings to standard error, others to output."""
+    """Return a `watch` that prints notices to a stream; by default warnings to standard error, others to standard
+    output."""
 
     def printed(event: Any) -> None:
         if isinstance(event, Notice):
@@ -26,23 +27,23 @@ def print_notices(stream: TextIO | None = None) -> Watch:
 
 
 def print_events() -> Watch:
-    """Return a `watch` that prints every event as its text."""
+    """Return a `watch` that prints every event as text."""
     return watching(lambda event: print(event, flush=True))
 
 
 class EventConsole(ExitStack):
-    """A `watch` that shows events to people by `show`, which begins a bar or a table at the first event that has one.
+    """A `watch` that passes events to `show`, which starts a bar or table at the first event that needs one.
 
     With --json and --quiet `show` is not called.
     """
 
     def __init__(self) -> None:
-        """Print to the output of the moment."""
+        """Take the current output."""
         super().__init__()
         self.watch = watching(self.show)
 
     def __call__(self, event: Any) -> None:
-        """Print one event."""
+        """Handle one event."""
         self.watch(event)
 
     def show(self, event: Any) -> None:
@@ -51,10 +52,10 @@ class EventConsole(ExitStack):
 
 
 def line_of(event: object) -> str:
-    """Return an event as it is printed: a warning says that it is one."""
+    """Return an event as text; a warning gets the prefix "warning: "."""
     return f"warning: {event}" if isinstance(event, Notice) and event.warning else str(event)
 
 
 def say(console: Console, event: object) -> None:
-    """Print a notice, or any text, as it is."""
+    """Print an event or text literally: rich's markup, highlighting, emoji and wrapping are off."""
     console.print(line_of(event), markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The recipe that the words of a command line name, and the settings laid over it, for the verbs of pretraining."""
+"""The recipe and its settings on the command line, for the verbs that pretrain."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.options import among, given
 
 RecipeName = Annotated[str, Parameter(allow_leading_hyphen=True)]
-"""The first word of a verb of pretraining; a setting may stand in its place."""
+"""The first word of a verb of pretraining; it may be a setting instead."""
 RecipeSettings = Annotated[
     str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
 ]
-"""The words after it."""
+"""The remaining words."""
 
 
 def recipe_and_settings(
     words: Sequence[str], *, origin: Path | None = None, opening: Opening = CAREFUL
 ) -> tuple[str, dict[str, Any]]:
-    """Return the recipe that the words begin with, "" for none, and the settings after it, by name.
+    """Return the recipe's name in the first word ("" if it is a setting), and the settings by name.
 
     `origin`: the folder of an encoder that is trained further, whose recipe serves where none is named. Raises
     UserError at a recipe that there is not, and at a word that is no setting of the recipe.
@@ -37,7 +37,7 @@ def recipe_and_settings(
 def schemas(
     name: str, words: Sequence[str], *, origin: Path | None = None, opening: Opening = CAREFUL
 ) -> Sequence[type]:
-    """Return the schema of a recipe with the objectives and the family that the words name; without a recipe, BERT's.
+    """Return the schema of a recipe with the objectives and the family in `words`; without a recipe, BERT's.
 
     From another encoder there is one for each family: which is that encoder's is known when it is opened.
     """
@@ -55,12 +55,12 @@ def schemas(
 
 
 def schemas_shown(words: Sequence[str]) -> Sequence[type]:
-    """Return the schema of the recipe that the words after a verb begin with, whose settings its help shows."""
+    """Return the schema of the recipe in the words after a verb, for the verb's help."""
     return schemas(*_split(words))
 
 
 def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the recipe that words begin with, "" for none, and the words after it."""
+    """Return the recipe's name in the first word ("" if it is a setting), and the other words."""
     if words and not words[0].startswith("-"):
         return words[0], words[1:]
     return "", words

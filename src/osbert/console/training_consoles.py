@@ -1,4 +1,4 @@
-"""What verbs pass as `watch` while models are trained: a bar on a terminal, elsewhere a line for each measurement."""
+"""Callbacks for verbs that train models: a bar on a terminal, elsewhere a line for each measurement."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from osbert.training.progress import Progress as StepProgress
 
 MEASURED = {BEFORE: "held out of the corpus before", GENERAL: "general text"}
-"""What held-out batches are of that are not the run's own."""
+"""Descriptions of held-out batches that are not from the run's own corpus."""
 
 
 class ProgressLine(ExitStack):
-    """Shows a run on a console: a bar that moves on a terminal, else a line of text for each line of metrics."""
+    """Shows one run: a bar on a terminal, else a line of text for each line of metrics."""
 
     def __init__(self, console: Console, *, processor: str, done: int, steps: int) -> None:
-        """Show `steps` steps, of which `done` were done before; `processor` is shown as it is."""
+        """Show `steps` steps; `done` steps were taken before. `processor` is printed literally."""
         super().__init__()
         self.console = console
         self.processor = processor
@@ -44,7 +44,7 @@ class ProgressLine(ExitStack):
         self.bar = self.enter_context(shown)
 
     def step(self, progress: StepProgress, line: Mapping[str, Any] | None) -> None:
-        """Show a step, and the line of metrics that it ended, if any."""
+        """Show a step, and the line of metrics that it completed, if any."""
         self.steps = progress.steps  # a run with minutes corrects it
         if line is not None:
             self.text = summary(line)
@@ -56,17 +56,18 @@ class ProgressLine(ExitStack):
             say(self.console, self._full(progress.step, self.text))
 
     def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
-        """Show a look at held-out batches."""
+        """Show a measurement on held-out batches."""
         step = f"step {line['step']:,}/{self.steps:,}"
         say(self.console, f"{step}  {MEASURED.get(of, 'held out')}: {summary(line, prefix=f'{of}.')}")
 
     def _full(self, step: int, text: str) -> str:
+        # Seconds per step of this process: steps before a resume took no time of it.
         pace = (time.monotonic() - self.started) / max(1, step - self.done)
         return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
 
 
 class TrainingConsole(EventConsole):
-    """Shows runs that train, one after the other: a bar on a terminal, elsewhere a line for each line of metrics."""
+    """Shows runs that train, one after another: a bar on a terminal, elsewhere a line for each line of metrics."""
 
     def __init__(self) -> None:
         """Print to standard output."""
@@ -86,6 +87,7 @@ class TrainingConsole(EventConsole):
         elif self.line is None:
             print(line_of(event), flush=True)
         elif isinstance(event, StepProgress):
+            # Kept for the Measurement that follows: it ends this step's line of metrics.
             self.progress = event
             self.line.step(event, None)
         elif not isinstance(event, Measurement):

@@ -1,1 +1,1 @@
-"""What a verb does, as functions that print nothing."""
+"""The work of each verb, as functions that print nothing."""

@@ -16,12 +16,12 @@ from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOKENS = 1_200_000
-"""Words in it: one pool of the loader's, and some to hold out."""
+"""Words in the corpus: enough for one pool of the loader, and some to hold out."""
 SENTENCE, DOCUMENT = (8, 40), (5, 40)
-"""Fewest and most words of a sentence, and sentences of a document."""
+"""Fewest and most words of a sentence; fewest and most sentences of a document."""
 SIGNS = "abcdefghijklmnopqrstuvwxyz"
 FEWEST, MOST = len(SPECIALS) + 3, len(SPECIALS) + 1 + len(SIGNS) ** 4
-"""Pieces of its tokenizer: the special ones, a full stop, and words of four letters, two at least."""
+"""Vocabulary sizes: special tokens, a full stop, and at least two words of four letters."""
 
 
 def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, padding: int = 0) -> Corpus:

@@ -31,13 +31,13 @@ from osbert.tasks.outcome import RecordOutcome, mean_score
 from osbert.terminal import in_columns
 
 SHOWN = 100
-"""Most rows on which the runs differ that the page shows."""
+"""Most differing rows that the page shows."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """A run of a comparison: its scores by name, and the 95% interval of the criterion; how each row was answered."""
+    """A compared run: its scores by name, the 95% interval of the criterion, and its predictions."""
 
     reported: ClassVar[tuple[str, ...]] = ("name", "metrics", "interval")
 
@@ -51,8 +51,8 @@ class ComparedRun:
 class PairTest:
     """Two runs tested against each other.
 
-    `score`: the difference of their criteria. `right`: McNemar's test, None where rows are not right or wrong.
-    `p_values`: those of the two tests as Holm corrects them for the number of pairs.
+    `score`: the difference of their criteria. `right`: McNemar's test; None if predictions are not right or wrong.
+    `p_values`: of both tests, with Holm's correction for the number of pairs.
     """
 
     first: str
@@ -64,7 +64,7 @@ class PairTest:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """The result of a comparison of runs. `differing`: the rows with different predictions, the farthest apart first.
+    """The result of a comparison of runs. `differing`: rows with different predictions, largest disagreement first.
 
     >>> import osbert
     >>> found = osbert.compare(["run", "run"], data="more.csv")
@@ -81,12 +81,12 @@ class RunComparison:
 
     @property
     def rows(self) -> int:
-        """Return how many rows the runs were scored on."""
+        """The number of rows that the runs were scored on."""
         return len(self.records)
 
     @property
     def differing(self) -> list[int]:
-        """Return the numbers of the rows that the runs answer differently."""
+        """The indices of the rows with different predictions."""
 
         def spread(row: int) -> float:
             errors = [run.outcomes[row].error for run in self.runs]
@@ -96,7 +96,8 @@ class RunComparison:
         return sorted(rows, key=lambda row: -spread(row))
 
     def scores(self) -> list[list[str]]:
-        """Return the table of scores, its heading first: a row a run."""
+        """Return the table of scores, header first, a row per run."""
+        # Metrics with a slash are those of single labels.
         names = [name for name in self.runs[0].metrics if "/" not in name]
         rows = [
             [
@@ -109,7 +110,7 @@ class RunComparison:
         return [["run", f"95% interval of {self.criterion}", *names], *rows]
 
     def pairs(self) -> list[list[str]]:
-        """Return the table of tests, its heading first: a row a pair of runs; empty columns are left out."""
+        """Return the table of tests, header first, a row per pair of runs; empty columns are left out."""
         head = ["runs", f"difference of {self.criterion}", "95% interval", "p (bootstrap)"]
         tested = any(test.right for test in self.tests)
         head += ["only first right", "only second right", "p (McNemar)"] if tested else []
@@ -124,12 +125,12 @@ class RunComparison:
         return [head, *rows]
 
     def lines(self) -> list[str]:
-        """Return both tables and their remarks as lines of text."""
+        """Both tables and their remarks as lines of text."""
         said = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
         return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), said]
 
     def method(self) -> str:
-        """Return in words how the tests were made."""
+        """Describe how the tests were made."""
         right = " McNemar's test is the exact one, two-sided." if any(test.right for test in self.tests) else ""
         several = (
             f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
@@ -151,8 +152,8 @@ def compare(
 ) -> RunComparison:
     """Score fine-tuned runs on the same labelled rows and test each pair of them; write a page to `out`, if given.
 
-    `data` and `split` are those of `evaluate`. Raises UserError for fewer than two runs, and where they do not read the
-    same texts and labels in the data, or one has no score by the criterion of the first, by which they are compared.
+    `data` and `split` are as for `evaluate`. Runs are compared by the first one's criterion. Raises UserError for fewer
+    than two runs, if they read different texts or labels in the data, or if a run lacks the criterion.
     """
     if len(runs) < 2:
         raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
@@ -170,7 +171,7 @@ def compare(
 
 
 def run_names(runs: Sequence[Path]) -> list[str]:
-    """Return short names for runs: those of their folders, or their paths where two folders have one name.
+    """Return short names for runs: their folders' names, or their paths if two folders have the same name.
 
     >>> run_names([Path("a/run"), Path("b/run")])
     ['a/run', 'b/run']
@@ -180,7 +181,7 @@ def run_names(runs: Sequence[Path]) -> list[str]:
 
 
 def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> RunComparison:
-    """Return the comparison of runs that were scored on the same rows. Raises UserError where they were not."""
+    """Compare runs that were scored on the same rows. Raises UserError if the rows differ."""
     first = found[0]
     for name, other in zip(names[1:], found[1:]):
         _refuse_others(names[0], first, name, other)
@@ -192,6 +193,7 @@ def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> Ru
         for name, one, sample, own in zip(names, found, samples, told)
     ]
     tests = [_test(runs[one], runs[two], criterion, (samples[one], samples[two])) for one, two in _pairs(len(runs))]
+    # Each kind of test is a family of its own for Holm's correction.
     corrected = holm([test.score.p_value for test in tests])
     right = holm([test.right.p_value for test in tests if test.right]) or [math.nan] * len(tests)
     tests = [dataclasses.replace(test, p_values=both) for test, both in zip(tests, zip(corrected, right, strict=True))]
@@ -199,7 +201,7 @@ def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> Ru
 
 
 def comparison_report(path: Path, found: RunComparison) -> Path:
-    """Write the page of a comparison; returns its path."""
+    """Write the page of a comparison; return its path."""
     dots = [
         IntervalRow(
             name=run.name,
@@ -233,7 +235,7 @@ def _pairs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluation) -> None:
-    """Raise UserError where two runs were not scored on the same texts and labels, or one lacks the first's criterion.
+    """Raise UserError if two runs have different texts or labels, or one lacks the criterion of the first.
 
     The criteria may differ, as those of two classifiers of which one was trained with class weights.
     """
@@ -255,10 +257,12 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
 
 
 def _samples(found: Sequence[Evaluation], told: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:
-    """Return the criterion of each run on the same samples of rows, (R,) each."""
+    """Return each run's criterion on the same bootstrap samples of rows, (R,) per run."""
     criterion = found[0].task.criterion
+    # Scores per row and run, (rows, runs).
     scores = np.array([[one.score for one in own] for own in told]).T
     means = [mean_score(own) for own in told]
+    # If the criterion is a mean of scores per row, samples are means of resampled scores: one matrix product.
     alike = all(math.isclose(mean, one.metrics[criterion], abs_tol=1e-9) for mean, one in zip(means, found))
     if alike and not np.isnan(scores).any():  # then it need not be computed anew for each sample
         return list(bootstrap_means(scores).T)

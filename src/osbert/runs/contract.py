@@ -1,10 +1,10 @@
 """The contract of a run: settings in by keyword, events out through a callback, a `Run` at the end.
 
-A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for what the user
-can mend. What happens on the way goes to `watch`, an event at a time; a command prints the events, a library call
-ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption:
-pretraining wants it entered, fine-tuning enters it while it trains. StopRequest is raised where a signal came. Without
-`wish`, KeyboardInterrupt passes through. Either way the same call goes on from the last checkpoint.
+A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for problems that
+the user can fix. It passes each event to `watch`; a command prints the events, a library call ignores them by default.
+A command whose run should end in good order at a signal passes `wish`, an Interruption: pretraining expects it to be
+entered, fine-tuning enters it while it trains. StopRequest is raised after a signal. Without `wish`, KeyboardInterrupt
+passes through. In both cases the same call resumes from the last checkpoint.
 
 Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it. With --json an
 event and a result are JSON objects (json_lines.py), which docs/output.md lists.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence for people. `warning`: it says that something may be wrong, not only what was done."""
+    """One sentence for people. `warning`: something may be wrong."""
 
     text: str
     warning: bool = False
@@ -35,41 +35,41 @@ class Notice:
 
 
 Watch: TypeAlias = Callable[[Any], None]
-"""What is called with each event, in the thread that does the work."""
+"""A callback for events, called in the thread that does the work."""
 
 
 def ignore(event: Any) -> None:
-    """Do nothing with an event: the default of `watch`."""
+    """Ignore an event: the default of `watch`."""
 
 
 def report_remarks(engine: Engine, watch: Watch) -> None:
-    """Report what is odd about the folder of a model that was opened."""
+    """Report remarks on the folder of a model that was opened."""
     for remark in engine.remarks:
         watch(Notice(f"{engine.folder}: {remark}"))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, and what was measured. The model is loaded when it is first used."""
+    """A finished run: its folder and its measurements. The model is loaded at its first use."""
 
     reported: ClassVar[tuple[str, ...]] = ("folder", "facts")
 
     folder: Path
 
     def __post_init__(self) -> None:
-        """Keep the path whole: the current folder may be another one when the model is loaded."""
+        """Make the path absolute: the current folder may have changed when the model is loaded."""
         object.__setattr__(self, "folder", self.folder.absolute())
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what run.json says of the end of the run."""
+        """The facts in run.json on the end of the run."""
         from osbert.training.run_folder import RunFolder  # late: `import osbert` needs Watch alone
 
         return dict(RunFolder(self.folder).facts["finished"])
 
     @cached_property
     def model(self) -> Engine:
-        """Return the run's model, opened as `osbert.load` opens it."""
+        """The run's model, opened like `osbert.load` does."""
         from osbert.inference.engine import load  # torch takes seconds to import
 
         return load(self.folder)

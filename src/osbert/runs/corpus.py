@@ -30,38 +30,38 @@ OF_TASKS = ("tasks", "language", "quality", "near_duplicates", "partition", "tim
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSettings(DocumentOptions):
-    """What a corpus is built by, and on how many processes or machines."""
+    """How a corpus is built, and on how many processes or machines."""
 
     # The command line looks the types of inherited fields up in this module: Documents and Errors must be here.
 
     deduplicate: bool = False
-    """Drop lines that repeat an earlier line, and with them documents that repeat an earlier one."""
+    """Drop repeated lines, and documents that repeat an earlier document."""
     words: Words = "characters"
-    """What a Chinese word is, for whole-word masking: each character, the characters without a space between them
-    (segmented: a space was put between words before), or what rjieba finds (pip install "osbert[chinese]")."""
+    """The unit of whole-word masking in Chinese: each character, the text between two spaces (segmented: words are
+    separated by spaces), or the words that rjieba finds (pip install "osbert[chinese]")."""
     workers: int | None = None
-    """Processes that encode; by default all cores, if there is text enough for them. With --executor slurm or ray:
-    tasks that run at a time; by default as many as there is room for."""
+    """Processes that encode; by default all cores, if there is enough text. With --executor slurm or ray: parallel
+    tasks; by default as many as the cluster has room for."""
     shard_tokens: int = 2**25
-    """Pieces in a shard at most; what is lost when a build is stopped is at most one shard."""
+    """Most tokens in a shard. A build that is stopped loses at most one shard."""
     executor: Executor | None = None
-    """Cut the inputs into tasks that run apart, through datatrove (pip install "osbert[scale]"): in processes here, as
-    Slurm jobs, or on Ray. One that is killed is done again alone; finished ones are never done twice."""
+    """Split the inputs into independent tasks, run by datatrove (pip install "osbert[scale]"): in local processes, as
+    Slurm jobs, or on Ray. A task that is killed is repeated alone; finished tasks are never repeated."""
     tasks: int = 0
-    """With --executor: how many tasks; by default as many as there are inputs, at most 64."""
+    """With --executor: the number of tasks; by default one per input, at most 64."""
     language: Language = ""
-    """With --executor: keep documents in this language alone, detected by its script and small words."""
+    """With --executor: keep only documents in this language, detected by its script and function words."""
     quality: bool = False
-    """With --executor: leave out documents that do not look like running text (Gopher's rules)."""
+    """With --executor: leave out documents that do not look like prose (Gopher's rules)."""
     near_duplicates: bool = False
-    """With --executor: leave out documents that nearly repeat another (MinHash over runs of five words)."""
+    """With --executor: leave out near duplicates of other documents (MinHash of word 5-grams)."""
     partition: str = ""
-    """With --executor slurm: the partition to run in."""
+    """With --executor slurm: the partition."""
     time: str = ""
-    """With --executor slurm: the longest that a task may take; by default 24:00:00."""
+    """With --executor slurm: the time limit of a task; by default 24:00:00."""
 
     def build_settings(self) -> BuildSettings:
-        """Return what the content of the corpus follows from."""
+        """Return the settings that determine the corpus's content."""
         filters = Filters(language=self.language, quality=self.quality, near_duplicates=self.near_duplicates)
         return BuildSettings(
             reading=DocumentOptions(**{field.name: getattr(self, field.name) for field in fields(DocumentOptions)}),
@@ -72,7 +72,7 @@ class CorpusSettings(DocumentOptions):
         )
 
     def plan(self) -> TaskPlan | None:
-        """Return how the build is spread, None without an executor; UserError for what does not go together."""
+        """Return how the build is distributed; None without an executor. Raises UserError for conflicting settings."""
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers must be 1 or more, not {self.workers}.", code="invalid-value")
         if not 0 < self.shard_tokens < 2**32 - 2**26:  # places within a shard are kept in 32 bits
@@ -107,7 +107,7 @@ def build_corpus(
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> Corpus | None:
-    """Build a corpus from files and folders into the folder `out`, or go on with one that was stopped; return it.
+    """Build a corpus from files and folders into the folder `out`, or resume a stopped build; return it.
 
     `tokenizer`: a tokenizer's folder, or a vocab.txt. `watch` gets BuildProgress and Notice. Returns None while a
     cluster works on the tasks. Raises UserError for what cannot be read, all of it at once.
@@ -127,6 +127,7 @@ def build_corpus(
         try:
             size = sum(source.size for source in work.inputs)
             work.run(
+                # No more processes than parts of the input: starting one costs more than a small file.
                 workers=settings.workers or min(cores(), 1 + size // PART),
                 watch=watch,
                 begin=partial(write_any_tokenizer, cutter, out),
@@ -140,5 +141,5 @@ def build_corpus(
 
 
 def cores() -> int:
-    """Return the cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

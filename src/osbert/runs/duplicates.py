@@ -82,10 +82,12 @@ def find_duplicates(
     with given.opened(watch) as (opened, vectors):
         found = Duplicates(vectors, above)
         found.find(lambda done, count: watch(ComparisonProgress(done=done, count=count)))
+        # found.kept[i] is the index of the kept text that represents text i, so the counts are the sizes of groups.
         sizes = np.bincount(found.kept, minlength=len(vectors))
         if out is not None:
             _write(out, opened, found, sizes)
         lines = np.fromiter((row.line for row in opened.all_rows()), np.int64, len(vectors))
+        # A kept text represents itself.
         own = found.kept == np.arange(len(vectors))
         return DuplicateTally(
             path=out,
@@ -116,8 +118,10 @@ def _largest(
     opened: VectorFile, kept: NDArray[np.int64], sizes: NDArray[np.int64], lines: NDArray[np.int64]
 ) -> list[DuplicateGroup]:
     """Return the largest groups; of equal ones the first."""
+    # A stable sort of the negative sizes: largest first, ties in the file's order. Groups of one are no groups.
     places = [place for place in np.argsort(-sizes, kind="stable")[:LARGEST].tolist() if sizes[place] > 1]
     rows: list[VectorRow] = opened.rows(places) if places else []
+    # The first member is the kept text itself, since a text is represented by an earlier one.
     members = (np.flatnonzero(kept == place) for place in places)
     return [
         DuplicateGroup(line=row.line, texts=row.texts, others=lines[own[1:]].tolist())

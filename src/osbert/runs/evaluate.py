@@ -111,6 +111,7 @@ def evaluate(
     engine = load_engine(run, opening=options.opening)
     task = engine.fine_tuned
     given = place or tables(data)
+    # A single file or table has no splits: all of its rows are scored.
     alone = given.is_file() if isinstance(given, Path) else "all" in given
     if alone and split not in USUAL:
         raise UserError(
@@ -119,6 +120,7 @@ def evaluate(
         )
     task = task.source.moved(given, options.file.given(task))
     report_remarks(engine, watch)
+    # fit=False: the labels of the run stay; unknown ones in the data are errors.
     task, by_split = load(task, ("all" if alone else split,), fit=False)
     (records,) = by_split.values()
     shared = not alone and task.source.shared(split)

@@ -86,6 +86,7 @@ def explain_file(
     watch(Notice(inputs.describe))
     problems = Problems(heading=f"{file} cannot be used")
     count = 0
+    # First pass: check every row. `_rows` reads the file a second time.
     for _, record in inputs.rows(problems):
         count += 1
         if record is not None:
@@ -127,6 +128,7 @@ class _FileExplanation:
                 rows += 1
                 empty += not cells
                 explanations += len(cells)
+                # A row without text still gets its line, with empty cells.
                 for one in cells or [{}]:
                     table.writerow({**row.values, **{names[name]: cell for name, cell in one.items()}})
                 watch(ExplanationProgress(done=rows, count=self.count))
@@ -159,6 +161,7 @@ class _FileExplanation:
         self.totals.add(one, record.texts, line)
         kept = self.examples.setdefault(one.label, [])
         kept.append((one, record.texts, line))
+        # At most EXAMPLES + 1 items: the ones with the highest scores so far, and the new one.
         kept.sort(key=lambda example: -example[0].score)
         del kept[EXAMPLES:]
 

@@ -1,4 +1,4 @@
-"""The settings that say how a file of the user's is read, shared by the runs that read one."""
+"""Settings for reading a user's file, shared by all runs that read one."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from osbert.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How the file is read; what is not given is detected."""
+    """How the file is read; settings that are not given are detected."""
 
     text: str = ""
     """The column with the text."""
     pair: str = ""
-    """The column with the second text, where pairs are read."""
+    """The column with the second text of a pair."""
     delimiter: str = ""
-    """What separates the cells."""
+    """The delimiter of the cells."""
     header: Choice = "auto"
     """Whether the first line names the columns."""
     quotes: Choice = "auto"
-    """Whether double quotes around a cell belong to the format."""
+    """Whether double quotes around a cell are part of the format."""
     encoding: str = ""
-    """The file's encoding, where it is not UTF-8."""
+    """The file's encoding, if it is not UTF-8."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedOptions(TextOptions):
-    """How a file of texts is read, and on what they are embedded."""
+    """How a file of texts is read, and the device of the encoder."""
 
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions(TextOptions):
-    """How a file is read for a fine-tuned run, whose task may have columns of its own."""
+    """How a file is read for a fine-tuned run, whose task may have its own columns."""
 
     columns: dict[str, str] = field(default_factory=dict)
     """Columns for runs that answer, choose or rank, by setting: --columns.question frage --columns.paragraph text;

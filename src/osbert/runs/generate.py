@@ -134,6 +134,7 @@ class _FileGeneration:
         """Generate for the remaining rows. Raises UserError if the work was started with other `facts`."""
         if self.work and (begun := self.work.begun):
             self.work.refuse_other(begun["facts"], facts)
+            # The file was checked when the work began, and its hash is among the facts.
             self.rows.count = int(begun["count"])
         else:
             self.rows.check()
@@ -170,8 +171,10 @@ class _FileGeneration:
         """Return the output text of a window of rows after those of `tally`, and the new tally."""
         own, column = self.rows.table.columns, self.rows.columns.text
         given = [row.values[column] for row in window]
+        # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
         first = tally.get("rows", 0) - tally.get("empty", 0)
         found = iter(self.writer.texts([(one,) for one in given if one.strip()], first=first))
+        # An empty tally means that nothing is written yet.
         lines = [] if tally else [text.header]
         empty, cut, pieces = (tally.get(name, 0) for name in ("empty", "cut", "pieces"))
         for row, source in zip(window, given, strict=True):

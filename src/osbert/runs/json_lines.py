@@ -1,4 +1,4 @@
-"""Events and results as JSON: what `--json` prints a line, and what a script may write down of a run.
+"""Events and results as JSON: `--json` prints one per line, and scripts can log them.
 
 An event or a result is a dataclass; its JSON object has its fields. A class whose fields hold more than a reader can
 use, such as weights or every prediction, names in `reported` the attributes that stand for it.
@@ -15,12 +15,13 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers are numbers, NaN and infinities are None, paths and what else strings.
+    """Return a value as JSON types: NaN and infinities become None, paths and other objects become strings.
 
     >>> from pathlib import Path
     >>> plain({"loss": float("nan"), "folder": Path("run"), "shape": (2, 3)})
     {'loss': None, 'folder': 'run', 'shape': [2, 3]}
     """
+    # Strings return here, before the test for sequences, which they would pass.
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -37,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 def reported(kind: type) -> tuple[str, ...]:
-    """Return the names that the JSON object of a dataclass has: `reported`, else its fields.
+    """Return the keys of a dataclass's JSON object: its `reported`, else its fields.
 
     >>> from osbert.runs.events import TrainingStart
     >>> reported(TrainingStart)
@@ -48,7 +49,7 @@ def reported(kind: type) -> tuple[str, ...]:
 
 
 def event_name(kind: type) -> str:
-    """Return what the events of a class are called in JSON.
+    """Return the name of a class of events in JSON.
 
     >>> from osbert.runs.events import TrainingStart
     >>> event_name(TrainingStart)
@@ -58,7 +59,7 @@ def event_name(kind: type) -> str:
 
 
 def event_line(event: Any, name: str = "") -> str:
-    r"""Return an event as one line of JSON; `name` is what it is called, by default after its class.
+    r"""Return an event as one line of JSON; `name`: its name, by default derived from its class.
 
     >>> from osbert.runs.contract import Notice
     >>> event_line(Notice("2 rows\nare empty"))
@@ -66,4 +67,5 @@ def event_line(event: Any, name: str = "") -> str:
     """
     content = plain(event)
     fields = content if isinstance(content, dict) else {"value": content}
+    # allow_nan=False: "NaN" is not JSON. `plain` has replaced them all by now.
     return json.dumps({"event": name or event_name(type(event)), **fields}, ensure_ascii=False, allow_nan=False)

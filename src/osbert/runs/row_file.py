@@ -1,4 +1,4 @@
-"""Rows of results written as a table, a row at a time: CSV, TSV or JSON lines, whole or not at all."""
+"""Writes rows of results one by one into a table: CSV, TSV or JSON lines; the file appears only when complete."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from osbert.lock import claim
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 WriteRow = Callable[[Sequence[object]], None]
-"""What writes one row, its values in the order of the columns."""
+"""Writes one row, its values in the order of the columns."""
 
 
 def require_row_file(out: Path, inputs: Sequence[Path]) -> None:
-    """Raise UserError if the ending of a path is that of no table, or the path is one of `inputs`."""
+    """Raise UserError if a path has no suffix of a table, or is one of `inputs`."""
     require_file(out, inputs)
     if out.suffix not in SUFFIXES:
         raise UserError(
@@ -31,7 +31,7 @@ def require_row_file(out: Path, inputs: Sequence[Path]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowText:
-    """Rows of a table as text: of the ending `suffix`, with the columns `columns`.
+    """Rows of a table as text, in the format of `suffix`, with the columns `columns`.
 
     >>> text = RowText(suffix=".csv", columns=["line", "text"])
     >>> text.header, text.row([1, "a film"])
@@ -43,11 +43,11 @@ class RowText:
 
     @property
     def header(self) -> str:
-        """Return what stands before the first row."""
+        """The text before the first row: the header, or "" for JSON lines."""
         return "" if self.suffix == ".jsonl" else self._line(self.columns)
 
     def row(self, row: Sequence[object]) -> str:
-        """Return one row, its values in the order of the columns."""
+        """Return one row as text, its values in the order of the columns."""
         if self.suffix == ".jsonl":
             return json.dumps(dict(zip(self.columns, row, strict=True)), ensure_ascii=False) + "\n"
         return self._line(row)
@@ -60,7 +60,7 @@ class RowText:
 
 @contextmanager
 def row_file(out: Path, columns: Sequence[str]) -> Iterator[WriteRow]:
-    """Give what writes rows into a file, which gets its name when the block ends. Raises OSError on a full disk.
+    """Yield a function that writes rows into a file, which gets its name when the block ends.
 
     >>> with row_file(Path("rows.csv"), ["line", "text"]) as write:
     ...     _ = write([1, "a film"])

@@ -1,4 +1,4 @@
-"""Every row of a file scored by a language model, a window at a time: the file is checked whole before the first."""
+"""Scores every row of a file with a language model, in windows of rows; the whole file is checked first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from osbert.training.checkpoint import disk_needed
 WINDOW = 256
 """Rows that are scored together."""
 MILLIONTHS = 1e6
-"""The sum of log-likelihoods is kept in millionths of a nat: a tally has whole numbers."""
+"""The sum of log-likelihoods is kept in millionths of a nat, since tallies are integers."""
 COLUMNS = ("log_likelihood", "tokens", "words", "unknown", "perplexity", "word_perplexity")
 
 
@@ -56,7 +56,7 @@ class ScoringKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringProgress:
-    """An event: so many of the rows are scored and written."""
+    """Event: `done` rows are scored and written."""
 
     done: int
     count: int
@@ -64,7 +64,7 @@ class ScoringProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringTally:
-    """What was written: rows, those of them that are empty and have no score, and the sums over all others.
+    """Counts of rows and of empty rows without a score, and sums over all others.
 
     `perplexity` is per piece, `word_perplexity` per word, each of all texts together.
     """
@@ -80,7 +80,7 @@ class ScoringTally:
 
     @classmethod
     def of(cls, tally: Mapping[str, int]) -> ScoringTally:
-        """Return the sums of a tally."""
+        """Convert the integer sums of a tally."""
         counts = {name: tally.get(name, 0) for name in ("rows", "empty", "tokens", "words", "unknown")}
         total = tally.get("millionths", 0) / MILLIONTHS
         return cls(
@@ -91,7 +91,7 @@ class ScoringTally:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the counts and the perplexity of all texts together."""
+        """Yield the counts, and the perplexity of all texts together."""
         empty = f", {self.empty:,} without text" if self.empty else ""
         counts = f"{self.tokens:,} pieces, {self.unknown:,} of them unknown, in {self.words:,} words"
         yield f"{counted(self.rows, 'row')}{empty}: {counts}"
@@ -104,9 +104,8 @@ def score_file(
 ) -> ScoringTally:
     """Score every text of a file; write the rows with their scores to `out`: .csv, .tsv or .jsonl, or a stream.
 
-    A stream gets JSON lines. A call that is stopped keeps what it has in OUT.unfinished, and the same call goes on.
-    Raises UserError when the model predicts no pieces, and, before anything is written, with every text that is empty
-    or too long.
+    A stream gets JSON lines. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it. Raises
+    UserError if the model has no language head, and, before anything is written, with every text that cannot be scored.
     """
     with ExitStack() as held:
         if isinstance(out, Path):
@@ -141,7 +140,7 @@ def score_file(
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """What is kept of a call: its facts and the number of its rows, in `work`, None where the output is a stream."""
+    """The saved state of a call: its facts and number of rows, in `work`; None if the output is a stream."""
 
     work: UnfinishedOutput | None
     facts: Mapping[str, Any]
@@ -150,7 +149,7 @@ class _Begun:
 
 @dataclass(frozen=True, kw_only=True)
 class _FileScoring:
-    """The texts of a file, what scores them, and the form in which they are written."""
+    """The texts of a file, the scorer, and the output format."""
 
     model: LanguageModel
     packer: Packer
@@ -160,12 +159,12 @@ class _FileScoring:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what a call that goes on must have in common with the one before."""
+        """The facts that must be equal for a call to resume earlier work."""
         columns = asdict(self.rows.columns)
         return {"input": self.rows.before.sha256, "columns": columns, "form": self.suffix, **asdict(self.options)}
 
     def check(self, watch: Watch) -> int:
-        """Read the whole file and return how many rows it has. Raises UserError with all that cannot be scored."""
+        """Read the whole file and return the number of rows. Raises UserError with all rows that cannot be scored."""
         if self.rows.columns.pair:
             raise UserError(f"{self.rows.name}: one text a row is scored, not pairs.", code="wrong-number-of-texts")
         self.rows.check()  # that the table can be read; of blank lines it says what matters for vectors
@@ -179,12 +178,13 @@ class _FileScoring:
         return count
 
     def follow(self, sink: RowSink, begun: _Begun, watch: Watch) -> None:
-        """Score and write what is not written yet, a window at a time."""
+        """Score and write the remaining rows, window by window."""
         work, count = begun.work, begun.count
         if work and (before := work.begun):
             work.refuse_other(before["facts"], begun.facts)
             watch(Notice(f"going on after {sink.tally.get('rows', 0):,} of {counted(count, 'row')}"))
         with explaining_stops(work, lambda: sink.tally.get("rows", 0), counted(count, "row"), watch):
+            # Skip the rows that an earlier call has written.
             rows = islice(self.rows.rows(blanks=True), sink.tally.get("rows", 0), None)
             while window := list(islice(rows, WINDOW)):
                 self.rows.before.require_same()
@@ -196,8 +196,9 @@ class _FileScoring:
             self.rows.before.require_same(whole=True)
 
     def _written(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-        """Return the text of some rows, after the header if they are the first, and the tally up to their end."""
+        """Return the text of some rows, with the header before the first ones, and the tally up to their end."""
         texts = [row.values[self.rows.columns.text] for row in window]
+        # Empty texts are not scored; `found` puts None in their positions.
         scores = iter(score_texts(self.model, self.packer, [one for one in texts if one.strip()], self.options.masking))
         found = [next(scores) if text.strip() else None for text in texts]
         lines = [] if tally or self.suffix == ".jsonl" else [self._line([*self._columns, *self._names])]
@@ -209,6 +210,7 @@ class _FileScoring:
             "tokens": sum(one.tokens for one in scored),
             "words": sum(one.words for one in scored),
             "unknown": sum(one.unknown for one in scored),
+            # fsum rounds once: the sum of a window does not depend on the order of its terms.
             "millionths": round(math.fsum(one.log_likelihood for one in scored) * MILLIONTHS),
         }
         return "".join(lines), {name: tally.get(name, 0) + value for name, value in counts.items()}

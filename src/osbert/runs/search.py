@@ -127,6 +127,7 @@ class SearchRequest:
                 f"{self.vectors} holds vectors of pairs: give two texts for each query, not {len(texts)}.",
                 code="wrong-number-of-texts",
             )
+        # The same iterator repeated: zip takes consecutive texts, two per query for pairs.
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
     def embedder(self, opened: VectorFile) -> Embedder:
@@ -249,9 +250,11 @@ class _Finder:
     def find(self, vectors: NDArray[np.floating], texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
         """Yield the neighbourhood of each of the vectors (Q, D); `texts`: of the queries."""
         opened, options = self.opened, self.options
+        # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
         count = max(options.top, DEPTH) if options.hybrid else options.top
         places, cosines = self._nearest(vectors, count)
         rankings = [
+            # An index of -1 fills up rows with fewer results than asked for.
             {place: cosine for place, cosine in zip(*both, strict=True) if place >= 0 and cosine >= options.above}
             for both in zip(places.tolist(), cosines.tolist(), strict=True)
         ]

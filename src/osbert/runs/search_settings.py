@@ -21,7 +21,7 @@ class SearchOptions:
     hybrid: bool = False
     """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

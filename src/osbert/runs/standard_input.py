@@ -1,4 +1,4 @@
-"""Standard input, kept as a file so that it can be checked whole before the work and read again."""
+"""Copies standard input to a file, so that it can be checked as a whole and read again."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from osbert.reading.columns import is_known
 from osbert.reading.form import TableReading, find_format
 
 STREAM = Path("-")
-"""How a command line names standard input, and standard output."""
+"""The name of standard input and standard output on the command line."""
 NAME = "standard input"
 KEPT = "standard-input"
 FORMS = ("csv", "tsv", "jsonl", "json", "txt", "parquet")
-"""What standard input may hold, by the endings that files of that form have."""
+"""The formats of standard input, by their usual file suffix."""
 
 
 def kept_input(file: Path, folder: Path, *, form: str = "") -> Path:
-    """Return the path to read for a file of the user's: itself, or a copy of standard input in `folder`, for -.
+    """Return the path to read: the user's file, or for - a copy of standard input in `folder`.
 
     `form`: one of FORMS, detected if not given. Raises UserError at another one.
     """
@@ -44,13 +44,15 @@ def kept_input(file: Path, folder: Path, *, form: str = "") -> Path:
 
 
 def form_of(path: Path) -> str:
-    """Return which of FORMS a file without an ending has.
+    """Return which of FORMS a file without a suffix has.
 
     Text in which several columns are found, or one with a usual name, is a table; JSON objects are JSON lines or one
     object; all else is a text a line. Raises UserError when it is empty, or is no text.
     """
     with path.open("rb") as file:
+        # Without a byte-order mark and leading blanks.
         start = file.read(2**12).removeprefix(b"\xef\xbb\xbf").lstrip()
+    # Parquet's magic number.
     if start.startswith(b"PAR1"):
         return "parquet"
     if start[:1] in (b"{", b"["):
@@ -63,7 +65,7 @@ def form_of(path: Path) -> str:
 
 @contextmanager
 def named_as_given(folder: Path) -> Iterator[None]:
-    """Have errors of the block call standard input by its name, not by that of the copy in `folder`."""
+    """Rename in the errors of the block: standard input's name instead of that of the copy in `folder`."""
     try:
         yield
     except UserError as error:
@@ -73,5 +75,5 @@ def named_as_given(folder: Path) -> Iterator[None]:
 
 
 def as_given(text: str, folder: Path) -> str:
-    """Return a text in which the copy of standard input in `folder` is called by its name."""
+    """Return a text with the path of the copy in `folder` replaced by the name of standard input."""
     return re.sub(re.escape(str(folder / KEPT)) + r"(\.[a-z]+)?", NAME, text)

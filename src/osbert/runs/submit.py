@@ -22,7 +22,7 @@ from osbert.tasks.tables import TableTask
 from osbert.training.run_folder import RunFolder
 
 AX = ("ax", "diagnostic")
-"""What the folder of the diagnostic set is called, in small letters."""
+"""Names of the diagnostic set's folder, in lower case."""
 
 
 def submit(
@@ -82,14 +82,14 @@ def submit(
 
 @dataclass(frozen=True, kw_only=True)
 class GlueRun:
-    """A finished run, and the task it was fine-tuned for."""
+    """A finished run and its fine-tuning task."""
 
     folder: Path
     task: Task
 
 
 class MissingFile(Exception):
-    """A file of the submission cannot be made, because its run or its test rows are missing."""
+    """A file of the submission cannot be made because its run or its test rows are missing."""
 
 
 def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
@@ -100,6 +100,7 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
     if not runs.is_dir():
         raise UserError(f"{runs}: no such folder.", code="missing-file")
     found: dict[str, GlueRun] = {}
+    # The folder may be a run itself.
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
         task = read_task(folder, opening) if RunFolder(folder).finished else None
         if task is None:
@@ -128,7 +129,7 @@ def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], openin
 
 
 def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path | None) -> list[Record]:
-    """Return the rows to predict. Raises MissingFile when there are none, UserError when they cannot be used."""
+    """Return the rows to predict. Raises MissingFile if there are none, UserError if they are unusable."""
     if wanted.task not in found:
         raise MissingFile(f"there is no run of {wanted.task}")
     kind: type[TableTask] = components.find("tasks", wanted.rows or wanted.task, base=TableTask)
@@ -148,7 +149,7 @@ def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path |
 
 
 def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
-    """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
+    """Yield all records of a file; their indices are the server's ids. A column of labels is ignored."""
     for number, (row, record) in enumerate(task.source.inputs(path).rows(problems)):
         if record is None:
             problems.add(
@@ -159,7 +160,7 @@ def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
 
 
 def places(wanted: SubmissionFile, own: Path, data: Path | None) -> Iterator[Path]:
-    """Yield the folders in which the rows may lie: of `data` the set's, else the run's `own`; AX lies beside MNLI."""
+    """Yield candidate folders of the rows: the set's in `data`, else the run's `own`; AX is stored beside MNLI."""
     own = own if own.is_dir() else own.parent
     if not wanted.rows:
         (glue,) = [glue for glue in SETS if glue.task == wanted.task]
@@ -175,4 +176,5 @@ def write_zip(path: Path, pages: dict[str, str]) -> None:
     """Write the files into a zip that is reproducible byte for byte."""
     with ZipFile(path, "w", compression=ZIP_DEFLATED) as archive:
         for name, text in pages.items():
+            # A ZipInfo has a constant date (1980), so equal predictions give equal bytes.
             archive.writestr(ZipInfo(name), text, compress_type=ZIP_DEFLATED)

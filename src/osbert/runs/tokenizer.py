@@ -94,6 +94,7 @@ class VocabularySettings(FileSettings):
 
     def counter(self) -> WordCounter | ChunkCounter:
         """Return the counter of words (or chunks) for this kind of vocabulary."""
+        # BPE and Unigram learn from chunks that keep their spaces; the others from single words.
         cut = self.kind in ("wordpiece", "words")
         return WordCounter(lowercase=self.lowercase is not False) if cut else ChunkCounter()
 
@@ -237,6 +238,7 @@ def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
             f"A {type(texts).__name__} is no list of texts: give one of its columns, table['text'].",
             code="invalid-value",
         )
+    # The first item decides between files and texts; `chain` puts it back, so generators are read once.
     rest = iter(texts)
     first = next(rest, None)
     if first is None:
@@ -258,10 +260,12 @@ def _text(value: Any) -> str:
 
 def _is_file(text: str) -> bool:
     """Return whether a string is the name of a file or folder that exists, or looks like that of a missing file."""
+    # Such a string cannot be a path, and the system call would fail on it.
     if len(text) > LONGEST_PATH or "\n" in text:
         return False
     there = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
     named = kind_of(text) is not None or plain_suffix(Path(text)) in SUFFIXES
+    # "reviews.txt" without spaces is a misspelt file rather than a text of one word.
     return there or (named and not any(map(str.isspace, text)))
 
 

@@ -119,6 +119,7 @@ def training_rows(
     (prediction,) = engine.predict_encoded([(record, examples)])
     scores = task.explained(prediction, record, examples, label)
     influence = Influence(engine.learner, task.name, examples, [one.weights for one in scores])
+    # One result per score; each keeps only the best rows so far, so memory does not grow with the file.
     best = [TrainingRows(label=one.label, text=one.text, rows=len(found["all"])) for one in scores]
     done = 0
     for window in _windows(found["all"]):
@@ -163,6 +164,7 @@ def _compared(engine: Engine, influence: Influence, records: Sequence[Record]) -
 
     task = engine.fine_tuned
     groups = [task.encode(record, engine.packer) for record in records]
+    # A row may have several examples (chunks of a long text): `record` says which row they belong to.
     examples = [replace(one, record=place) for place, group in enumerate(groups) for one in group]
     found: dict[int, RowInfluence] = {}
     for batch in micro_batches(examples, TOKENS, together=task.batching != "sequences"):

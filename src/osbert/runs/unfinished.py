@@ -41,10 +41,12 @@ class UnfinishedOutput:
 
     def end(self) -> None:
         """Mark the work as done: the folder goes."""
+        # The facts file marks unfinished work; without it `unfinished_output` removes the folder.
         (self.folder / FACTS).unlink(missing_ok=True)
 
     def refuse_other(self, before: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Raise UserError if the facts that the work was begun with are not those of the command given now."""
+        # Through JSON and back, as `before` was: tuples are lists in both.
         if lines := recipe.difference(before, json.loads(json.dumps(facts))):
             raise UserError(
                 f"{self.out} was begun with other settings or inputs:\n"

@@ -85,6 +85,7 @@ class VectorInput:
         written = embed_file(
             self.model, file, out=folder / "vectors.npy", vectors=options, opening=self.opening, watch=watch
         )
+        # Without the name of the temporary file, which is gone when the user reads this.
         for line in written.described():
             watch(Notice(line.partition(" -> ")[0]))
         return folder / "vectors.npy"
@@ -93,6 +94,7 @@ class VectorInput:
         """Raise UserError at options for texts that are embedded, where the vectors are there already."""
         plain = asdict(EmbeddedOptions())
         idle = [name for name, value in asdict(self.options).items() if value != plain[name]]
+        # Refuse rather than ignore: a user who names a model expects it to be used.
         if idle or self.model is not None:
             names = ", ".join(f"--{name}" for name in [*(["model"] if self.model is not None else []), *idle])
             raise UserError(

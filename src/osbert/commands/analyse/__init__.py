@@ -1,4 +1,4 @@
-"""osbert analyse: what a model has learnt, as a report of figures and pictures."""
+"""osbert analyse: measures what a model has learnt, as a report of figures and plots."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def analyse(
 
     Text gives what each head looks at, which heads are alike, and the geometry of the states; dependency trees
     (CoNLL-U) give which heads follow which relations; minimal pairs, facts and pairs of sentences what a pretrained
-    model prefers. Shares and accuracies have intervals, and baselines to compare them with. A run that was stopped goes
-    on after its last finished analysis when the same command is given again.
+    model prefers. Fractions and accuracies have intervals and baselines. The same command resumes a stopped run after
+    its last finished analysis.
 
     Parameters
     ----------

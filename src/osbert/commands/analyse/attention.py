@@ -1,4 +1,4 @@
-"""osbert analyse attention: what each head of a model attends to in one text, as a page that needs no network."""
+"""osbert analyse attention: shows what each head attends to in one text, as a page that works offline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attention(
     out
         The page to write, a file that ends in .html.
     megabytes
-        About the most of the page; of a long text figures have larger errors for that, which the page states.
+        Approximate limit of the page's size; figures of a long text are rounded more, and the page states the error.
     """
     from osbert.inference.engine import load
 

@@ -1,4 +1,4 @@
-"""osbert analyse compare: how alike the layers of models are, or of one run's models over its steps."""
+"""osbert analyse compare: measures how similar the layers of models are, or those of one run over its steps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""osbert corpus: text files become a corpus that pretraining reads; a corpus is shown."""
+"""osbert corpus: converts text files to a corpus for pretraining, and shows a corpus."""

@@ -1,4 +1,4 @@
-"""osbert corpus build: text files become a corpus that pretraining reads."""
+"""osbert corpus build: converts text files to a corpus for pretraining."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def build(
     """Build a corpus from text files.
 
     Reads .txt, .jsonl, .json and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and
-    folders of these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the
-    same command is given again, and ends in the same bytes, whatever the number of workers.
+    folders of these. Memory does not grow with the size of a file. The same command resumes a stopped build, and gives
+    the same bytes with any number of workers.
 
     Parameters
     ----------

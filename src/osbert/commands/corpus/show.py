@@ -1,4 +1,4 @@
-"""osbert corpus show: a corpus's report with a sample, or its sequences as a recipe masks them."""
+"""osbert corpus show: prints a corpus's report with a sample, or its sequences with a recipe's masking."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
 from osbert.terminal import open_console
 
 RECIPE = "bert-base"
-"""The recipe whose masks are shown unless another is named."""
+"""The recipe whose masking is shown by default."""
 
 
 def masks_settings(words: Sequence[str]) -> Sequence[type]:
-    """Return the schema of the recipe that the words after the verb name by --recipe."""
+    """Return the schema of the recipe that --recipe names in the words after the verb."""
     options = dict(itertools.pairwise(words))
     return schemas(options.get("--recipe", RECIPE), words)
 
@@ -50,11 +50,11 @@ def show(
     folder
         A folder that `osbert corpus build` made.
     settings
-        With --masks: settings laid over the recipe, as `osbert pretrain` takes them, such as --mlm.rate 0.3.
+        With --masks: settings that override the recipe's, as for `osbert pretrain`, such as --mlm.rate 0.3.
     sample
-        Documents to show the first sentences of, from places spread over the corpus: 3 by default, 0 for none.
+        Number of documents, spread over the corpus, whose first sentences are shown: 3 by default, 0 for none.
     masks
-        Show so many sequences as pretraining would see them instead, and the rates counted over many.
+        Show this many sequences as pretraining sees them instead, and the measured rates of masking.
     recipe
         With --masks: the recipe, a TOML file or the name of a packaged one.
     verify
@@ -96,7 +96,7 @@ def show(
 
 
 def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
-    """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
+    """Print the first sentences of some documents. Raises UserError if the tokenizer in the folder has changed."""
     if not count:
         return
     tokenizer = read_any_tokenizer(corpus.folder)

@@ -1,1 +1,1 @@
-"""osbert tokenizer: train a vocabulary on text files, extend it, look at how a text is cut into pieces."""
+"""osbert tokenizer: trains a vocabulary on text files, extends it, and shows how a text is tokenized."""

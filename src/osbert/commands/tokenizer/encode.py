@@ -1,4 +1,4 @@
-"""osbert tokenizer encode: a text as pieces."""
+"""osbert tokenizer encode: shows the tokens of a text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode(
     *,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Show the pieces of a text: their ids, and the characters of the text that each stands for.
+    """Show the pieces of a text with their ids and the characters that each covers.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def encode(
 
 
 def _visible(text: str) -> str:
-    """Return the text with characters that cannot be shown written as escapes."""
+    """Return the text with unprintable characters written as escapes."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )

@@ -1,4 +1,4 @@
-"""osbert tokenizer extend: more words for a vocabulary, from texts of another domain."""
+"""osbert tokenizer extend: adds words to a vocabulary from texts of another domain."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def extend(
 ) -> Result:
     """Extend a vocabulary for texts of another domain.
 
-    Words that the vocabulary cuts to pieces, and that save the most tokens, are added behind the old pieces, which keep
-    their ids. `osbert pretrain --from RUN` then starts a new piece at the mean of the old ones that spelt it.
+    Words that are split into pieces, and that save the most tokens, are appended to the old pieces, which keep their
+    ids. `osbert pretrain --from RUN` initialises a new piece with the mean of the old pieces that spelt it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""osbert tokenizer train: a WordPiece, byte-level BPE, Unigram or word vocabulary from text files."""
+"""osbert tokenizer train: learns a WordPiece, byte-level BPE, Unigram or word vocabulary from text files."""
 
 from __future__ import annotations
 

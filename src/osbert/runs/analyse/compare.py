@@ -78,7 +78,9 @@ def compare(
         held.enter_context(disk_needed(out, goes_on="after the last finished model"))
         folder = held.enter_context(claim(out))
         work = held.enter_context(unfinished_output(folder, "a comparison that was begun"))
+        # Folders are opened, but weights are not loaded yet.
         named = [*_named(models, request)]
+        # The same cut for all models: the shortest limit among them.
         length = min(request.analysis.length, *(one.source.architecture.length for one in named))
         options = replace(request.analysis, length=length)
         sample = shared_sample(
@@ -219,9 +221,11 @@ class _Comparison:
         return ComparedModel(name=self.models[number].name, states=states, heads=[Figure.of(one) for one in heads])
 
     def _path(self, number: int, key: str, ending: str) -> Path:
+        # The hash is in the name, so results of other weights at the same position are never read.
         return self.work.folder / f"{number}-{key[:16]}.{ending}"
 
     def _facts(self) -> dict[str, Any]:
+        # The device changes no figure beyond rounding, so a run may be resumed on another one.
         settings = {name: value for name, value in asdict(self.request.analysis).items() if name != "device"}
         samples = zip(self.models, self.sample.samples, strict=True)
         data = {
@@ -234,6 +238,7 @@ class _Comparison:
         weights = {}
         for one in self.models:
             weights[one.name] = one.source.fingerprint
+            # The hash needs all weights of a model in memory: free them before those of the next one are read.
             one.source.release()
         return {
             "osbert": __version__,

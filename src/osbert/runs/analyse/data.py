@@ -1,4 +1,4 @@
-"""What of a file or a folder an analysis can read: its files by their form, and a sample of each form."""
+"""The parts of a file or folder that an analysis can read: files by form of data, and a sample of each form."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ TEXTS = "texts"
 ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|notice|changelog|authors|contributors|contributing|citation)([-_. ].*)?", re.IGNORECASE
 )
-"""Names of files that speak about the data of a folder and are none."""
+"""Names of files that describe a folder's data and are not data."""
 NAMED = 10
-"""Most files that are not read and named."""
+"""Most unread files that are named."""
 
 
 def data_forms() -> dict[str, DataForm]:
-    """Return the forms of data by name, in their turn."""
+    """Return the forms of data by name, in the order in which they are tried."""
     found = {name: components.find(FORMS, name, base=DataForm)() for name in components.names(FORMS)}
     return dict(sorted(found.items(), key=lambda one: one[1].place))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisFiles:
-    """The files of the data by their form's name, and those that are not read; hidden ones are left out."""
+    """The files of the data by form, and the files that are not read; hidden files are left out."""
 
     forms: Mapping[str, Sequence[Path]]
     others: Sequence[Path]
 
     @classmethod
     def find(cls, path: Path, task: Task | None = None) -> AnalysisFiles:
-        """Return the files that a file or a folder stands for; `task`: what the model was fine-tuned on.
+        """Return the files in a folder, or the file itself; `task`: the model's fine-tuning task.
 
         In a folder, a README, a licence and the like are not read as texts; by itself such a file is.
         """
@@ -52,6 +52,7 @@ class AnalysisFiles:
         found: dict[str, list[Path]] = {name: [] for name in forms}
         others: list[Path] = []
         for file in files:
+            # A README is text, too, but it describes the data; a user who names it directly wants it analysed.
             about = file != path and ABOUT.fullmatch(file.name)
             head = FileHead(file, task)
             name = None if about else next((name for name, form in forms.items() if form.knows(head)), None)
@@ -59,14 +60,14 @@ class AnalysisFiles:
         return cls(forms=found, others=others)
 
     def refuse_nothing(self, path: Path, *, tables: bool = False) -> None:
-        """Raise UserError where no file is of a form. `tables`: let tables pass, which may be those of a run's task."""
+        """Raise UserError if no file has a known form. `tables`: accept tables, which may belong to a run's task."""
         if any(self.forms.values()) or (tables and any(plain_suffix(one) in TABLES for one in self.others)):
             return
         known = "; ".join(form.files for form in data_forms().values())
         raise UserError(f"{path} holds nothing that an analysis reads: {known}.", code="wrong-format")
 
     def samples(self, sampling: Sampling) -> dict[str, Sample]:
-        """Return the sample of each form, the texts first. Of data without texts it is that of other sentences."""
+        """Return the sample of each form, texts first. Without texts, the sentences of another form serve as texts."""
         forms = data_forms()
         found: dict[str, Sample] = {name: form.sample(self.forms[name], sampling) for name, form in forms.items()}
         if not self.forms[TEXTS]:
@@ -77,7 +78,7 @@ class AnalysisFiles:
         return {TEXTS: found.pop(TEXTS), **found}
 
     def notes(self) -> list[str]:
-        """Return which files are not read, in words."""
+        """Describe which files are not read."""
         if not self.others:
             return []
         named = ", ".join(path.name for path in self.others[:NAMED])

@@ -27,6 +27,7 @@ def named_parts(files: Sequence[Path]) -> dict[Part, list[Path]] | None:
         part: [path for path in files if {*words} & {*re.findall("[a-z]+", path.name.lower())}]
         for part, words in PARTS.items()
     }
+    # Each file must be in exactly one part: a name such as train-dev.txt would be in both.
     once = sorted(path for paths in found.values() for path in paths) == sorted(files)
     return found if all(found.values()) and once else None
 
@@ -43,6 +44,7 @@ def drawn_parts(
             yield part, *draw(read(paths), most, rng)
         return
     drawn, count = draw(read(files), 2 * most, rng)
+    # A random half, not the first half: neighbouring items may come from one document.
     chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
     yield "select", [item for place, item in enumerate(drawn) if place in chosen], len(chosen)
     yield "score", [item for place, item in enumerate(drawn) if place not in chosen], count - len(chosen)

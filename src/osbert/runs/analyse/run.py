@@ -69,6 +69,7 @@ class ModelAnalysis:
 
     def figure(self, name: str, **where: int | str) -> Figure:
         """Return the one figure of a name and a place, such as "previous", layer=2, head=3. Raises KeyError."""
+        # `where` may name a part of a figure's coordinates only: the first figure that agrees is returned.
         for found in self.figures.values():
             for one in found:
                 if one.name == name and where.items() <= one.where.items():
@@ -146,6 +147,7 @@ class _AnalysisRun:
         if finished := finished_analysis(folder, facts, due):
             self.watch(Notice(f"{folder / JSON} already holds this analysis: nothing is computed again."))
             return finished
+        # Finished analyses have a file in the folder of unfinished work; only the others are computed below.
         if before := self.work.begun:
             self.work.refuse_other(before["facts"], facts)
         else:
@@ -199,11 +201,13 @@ class _AnalysisRun:
         experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
         read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
         work = {name: one.work(self.samples[one.reads]) for name, one in experiments.items()}
+        # Progress counts tokens: those of each form once, and each experiment's own estimate of its work.
         count = sum(self.samples[form].tokens for form in read) + sum(work.values())
         done = 0
 
         def advance(tokens: int) -> None:
             nonlocal done
+            # Estimates may be exceeded; the bar must not pass its end.
             done = min(done + tokens, count)
             self.watch(AnalysisProgress(done=done, count=count))
 
@@ -218,6 +222,7 @@ class _AnalysisRun:
         """Add each text of a sample to all analyses that read it."""
         model, sample = self._model, self.samples[form]
         assert isinstance(sample, TextSample), f"the {form} are not laid out as texts"
+        # All analyses of a form share one forward pass over its texts.
         analyses = {name: kind(model.backbone.architecture, model.seed) for name, kind in kinds.items()}
         passed = PassedModel(
             backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
@@ -235,6 +240,7 @@ class _AnalysisRun:
 
     def _facts(self, about: Mapping[str, str]) -> dict[str, Any]:
         """Return the facts that must be equal to resume an analysis, and that analysis.json contains."""
+        # The device changes no figure beyond rounding, so a run may be resumed on another one.
         settings = {name: value for name, value in asdict(self.options).items() if name != "device"}
         data = {
             form: {
@@ -320,6 +326,7 @@ def finished_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[st
 
 def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
     """Return the text of analysis.json, with one line for each figure."""
+    # Without the closing "\n}": the figures are appended to this object by hand, one per line.
     head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
     parts = []
     for name, figures in found.items():

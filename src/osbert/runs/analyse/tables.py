@@ -11,22 +11,22 @@ from osbert.reading.table import Row, TableReading, open_table
 from osbert.runs.analyse.forms.contract import Sampling
 
 EXAMPLES = 10
-"""Most rows, trees or texts that cannot be used and are named."""
+"""Most unusable rows, trees or texts that are named."""
 
 
 def unusable_rows(what: str) -> Problems:
-    """Return where rows, or whatever a file holds (`what`, in the plural), are noted that cannot be used."""
+    """Return a collector of unusable rows. `what`: the plural noun for messages, such as "trees"."""
     return Problems(heading=f"These {what} cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
 
 
 def left_out(problems: Problems) -> list[str]:
-    """Return what was left out, in words."""
+    """Describe what was left out."""
     more = problems.count - len(problems.messages)
     return [*(f"left out: {message}" for message in problems.messages), *([f"left out: {more:,} more"] if more else [])]
 
 
 def table_rows(path: Path, columns: Sequence[str], sampling: Sampling, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a table that have a text in some columns; the others are noted."""
+    """Yield the rows that have a text in all of some columns; note the others."""
     encoding = "" if sampling.reading.encoding == "utf-8" else sampling.reading.encoding
     table = open_table(path, TableReading(encoding=encoding, names=tuple(columns)))
     for row in table.rows(problems):
@@ -37,7 +37,7 @@ def table_rows(path: Path, columns: Sequence[str], sampling: Sampling, problems:
 
 
 def pieces_of(text: str, place: str, sampling: Sampling, problems: Problems) -> Pieces | None:
-    """Return the pieces of a sentence, None, and a note, where there are none or too many."""
+    """Return the tokens of a sentence; None, with a note, if there are none or too many."""
     found = tuple(sampling.packer.tokenizer.encode(text).tolist())
     room = sampling.packer.room(1)
     if not found:
@@ -48,7 +48,7 @@ def pieces_of(text: str, place: str, sampling: Sampling, problems: Problems) -> 
 
 
 def stem(path: Path) -> str:
-    """Return the name of a file without its endings.
+    """Return a file name without its suffixes.
 
     >>> stem(Path("blimp/wh_island.jsonl.xz"))
     'wh_island'

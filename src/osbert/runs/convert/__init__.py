@@ -1,1 +1,1 @@
-"""A model in another form: every tensor listed, and both forms compared before the target gets its name."""
+"""Converts a model to another form: lists every tensor, and compares both forms before the target gets its name."""

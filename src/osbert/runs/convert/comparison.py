@@ -1,4 +1,4 @@
-"""The check of a conversion: the source and the target say the same of a few texts."""
+"""Checks a conversion: source and target must give the same outputs for a few texts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from osbert.terminal import counted
 
 @dataclass(frozen=True, kw_only=True)
 class ModelComparison:
-    """An event: the largest differences of two models, `of`: how they were compared."""
+    """Event: the largest differences between two models. `of`: how they were compared."""
 
     of: str
     differences: Sequence[Difference]
 
     def lines(self) -> Iterator[str]:
-        """Yield each difference in a line, marked where it is above its bound."""
+        """Yield a line for each difference, marked if it exceeds its bound."""
         yield f"{self.of}, largest differences (bound {self.differences[0].bound:g}):"
         yield from (f"  {one.what}: {one.largest:.2g}{'' if one.small else '  PROBLEM'}" for one in self.differences)
 
 
 def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:
-    """Load both anew and compare what they say; raises UserError at a difference above the bound."""
+    """Load both models from disk and compare their outputs. Raises UserError if a difference exceeds its bound."""
     first, second = model_of(open_any(source, opening), hint), model_of(open_any(written, opening))
     try:
         found = differences(first, second)
@@ -39,7 +39,7 @@ def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch
 
 
 def require_small(found: Sequence[Difference], *, of: str, watch: Watch) -> None:
-    """Give an event of the differences of two models; raises UserError where one is above its bound."""
+    """Report the differences of two models. Raises UserError if one exceeds its bound."""
     watch(ModelComparison(of=of, differences=found))
     problems = Problems(heading="The forward check has failed; nothing was written")
     for one in found:

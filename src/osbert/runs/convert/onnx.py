@@ -1,4 +1,4 @@
-"""The last step of a conversion to ONNX: a run, whatever form it came in, exported and compared."""
+"""The last step of a conversion to ONNX: the run is exported and compared with the source."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from osbert.runs.convert.comparison import compare, require_small
 from osbert.runs.export.run import write
 
 BOUND = 1e-4
-"""The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""
+"""Largest tolerated difference: onnxruntime sums in another order and computes attention with padding."""
 
 
 def refuse(model: ModelParts) -> None:
-    """Raise UserError when a library is missing, or ONNX files have no such model."""
+    """Raise UserError if a library is missing, or the model cannot be exported to ONNX."""
     require_writers()
     task = scored(model.task)
     if reasons := list(objections(model.learner, task.name if task else "")):
@@ -37,7 +37,7 @@ def refuse(model: ModelParts) -> None:
 def write_exported(
     model: ModelParts, source: Path, folder: Path, hint: TaskHint, opening: Opening, watch: Watch
 ) -> None:
-    """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
+    """Write a model as `osbert export` does, through a temporary run folder that is compared with the source.
 
     Raises UserError when either step changes what the model says.
     """

@@ -1,4 +1,4 @@
-"""A model in the form of others becomes a run folder, or a run folder a model in theirs."""
+"""Converts a model from a foreign format to a run folder, or the reverse."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from osbert.runs.convert.table import count, described, table_lines
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings:
-    """The target's form, and what the user says of a source that does not say it.
+    """The target's format, and facts that the source's files may lack.
 
-    `task`: what the last layer is for. `labels`: the names of its outputs, in their order. `anyway`: write the target
-    although a tensor is a problem.
+    `task`: the purpose of the last layer. `labels`: the names of its outputs, in order. `anyway`: write the target
+    even if a tensor is a problem.
     """
 
     to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"]
@@ -37,7 +37,7 @@ class ConversionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceModel:
-    """An event: the model that is converted has been opened; its report has a row for every tensor."""
+    """Event: the model to convert has been opened; its report has a row for every tensor."""
 
     reported: ClassVar[tuple[str, ...]] = ("path", "description", "tensors")
 
@@ -46,16 +46,16 @@ class SourceModel:
 
     @property
     def description(self) -> str:
-        """Return the result as one line."""
+        """A one-line description of the result."""
         return described(self.model)
 
     @property
     def tensors(self) -> Sequence[TensorRow]:
-        """Return a row for every tensor, with what became of it."""
+        """A row for every tensor, with its fate."""
         return self.model.report.rows
 
     def lines(self) -> Iterator[str]:
-        """Yield the model in a line, remarks on its sentence vectors, and the table of all tensors."""
+        """Yield a line on the model, remarks on its sentence vectors, and the table of all tensors."""
         yield f"{self.path}: {self.description}"
         yield from self.model.sentences.remarks if self.model.sentences else ()
         yield from table_lines(self.model.report)
@@ -63,7 +63,7 @@ class SourceModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A written target: what the user should know of it, and the tensors that are a problem."""
+    """A written target: remarks for the user, and the tensors that are a problem."""
 
     target: Path
     notes: Sequence[str]
@@ -80,10 +80,10 @@ def convert(
 ) -> Conversion:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
 
-    Files of word vectors (.txt, .vec, .bin) become run folders, and static models such files.
+    Files of word vectors (.txt, .vec, .bin) become run folders; static models become files of word vectors.
 
-    The target is there whole or not at all. Raises UserError where a tensor is a problem, unless settings.anyway, and
-    where the two forms do not say the same of a few texts.
+    The target is complete or missing. Raises UserError if a tensor is a problem, unless settings.anyway, and if the
+    outputs of both forms differ on a few texts.
     """
     to = settings.to
     if to == "word2vec" or to == "glove":
@@ -108,6 +108,7 @@ def convert(
             from osbert.runs.convert import onnx  # its libraries are an extra
 
             onnx.refuse(model)
+        # The folder gets its name when the block ends without an error, so a failed comparison leaves nothing behind.
         with whole_folder(place) as folder:
             if to == "onnx":
                 onnx.write_exported(model, source, folder, hint, opening.again, watch)
@@ -121,7 +122,7 @@ def convert(
 
 
 def opened(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
-    """Open a model, and give events of it. Raises UserError when there is no layer that `hint` is about."""
+    """Open a model and report events on it. Raises UserError if `hint` names a layer that the model lacks."""
     model = conversion.model_of(conversion.open_any(source, opening), hint)
     if model.task is None and (hint.kind or hint.labels):
         raise UserError(
@@ -133,7 +134,7 @@ def opened(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> Mode
 
 
 def check_target(source: Path, target: Path) -> None:
-    """Raise UserError when the target cannot be written, or there is no source."""
+    """Raise UserError if the target cannot be written, or the source does not exist."""
     require_free(target)
     if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
         raise UserError(f"{source} is not there.", code="missing-file")

@@ -1,4 +1,4 @@
-"""The table of a conversion: every tensor and what became of it, layers that are alike in one row."""
+"""The table of a conversion: the fate of every tensor; equal layers share a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAYER = re.compile(r"\blayer[._](\d+)\b")
 
 
 def described(model: ModelParts) -> str:
-    """Return the result as one line."""
+    """Describe the result in one line."""
     sizes = model.learner.backbone.architecture
     forms: dict[FolderForm, str] = {
         "osbert": "a run of osbert's",
@@ -41,20 +41,22 @@ def table_lines(report: Report) -> Iterator[str]:
 
 
 def mark(row: TensorRow) -> str:
-    """Return how a row is marked."""
+    """Return the mark of a row."""
     return "expected" if row.expected else "PROBLEM"
 
 
 def gathered(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
-    """Return the rows with those of several layers that are alike in one, in the order of the first of them."""
+    """Merge rows that differ only in their layer, in the order of the first one."""
     groups: dict[TensorRow, list[int]] = {}
     for row in rows:
         place = LAYER.search(row.name)
+        # Replace the layer's number by "*": rows of all layers then have the same key.
         name = row.name if place is None else f"{row.name[: place.start(1)]}*{row.name[place.end(1) :]}"
         groups.setdefault(replace(row, name=name), []).append(int(place[1]) if place else -1)
     found = []
     for row, layers in groups.items():
         several = f"{min(layers)}-{max(layers)}" if len(layers) > 1 else str(layers[0])
+        # Merge consecutive layers only: "0-11" must not hide a gap.
         if len(layers) == max(layers) - min(layers) + 1:
             found.append(replace(row, name=row.name.replace("*", several)))
         else:
@@ -63,5 +65,5 @@ def gathered(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
 
 
 def count(rows: Sequence[TensorRow]) -> str:
-    """Return how many tensors are a PROBLEM, in words."""
+    """Describe how many tensors are a PROBLEM."""
     return "1 tensor is a PROBLEM" if len(rows) == 1 else f"{len(rows):,} tensors are a PROBLEM"

@@ -1,4 +1,4 @@
-"""Conversions of files of word vectors: such a file becomes a run folder, or a static model such a file."""
+"""Converts files of word vectors to run folders, and static models to such files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from osbert.training.run_folder import FACTS, RunFolder
 
 
 def is_vector_file(path: Path) -> bool:
-    """Return whether a path is a file of word vectors, by its name."""
+    """Return whether a path is a file of word vectors, judged by its name."""
     return path.is_file() and path.suffix in SUFFIXES
 
 
 def read_into_folder(source: Path, target: Path) -> list[str]:
-    """Write a run folder with the vectors of a file; return what the user should know of it."""
+    """Write a run folder with the vectors of a file; return remarks for the user."""
     require_free(target)
     found = read_word_vectors(source)
     with whole_folder(target) as folder:
@@ -37,7 +37,7 @@ def read_into_folder(source: Path, target: Path) -> list[str]:
 
 
 def write_into_file(source: Path, target: Path, form: VectorForm, opening: Opening) -> None:
-    """Write the vectors of a model without layers into a file of a form. Raises UserError for any other model."""
+    """Write the vectors of a model without layers to a file. Raises UserError for any other model."""
     require_file(target)
     if target.suffix not in SUFFIXES or (form == "glove" and target.suffix == ".bin"):
         allowed = ".txt" if form == "glove" else ".txt or .vec (text) or .bin (binary)"

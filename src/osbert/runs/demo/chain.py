@@ -1,4 +1,4 @@
-"""Runs the commands of a demo, writes the files that they begin from, and keeps a record of what is done."""
+"""Runs the commands of a demo, writes their input files, and keeps a record of finished work."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from osbert.runs.demo.task import WORDS, make_task, split, write_table
 COLLECT = "collecting the docstrings"
 TEXT = Path("text", "docstrings.jsonl")
 PASSAGES = 3000
-"""Passages of the text that get vectors, at most."""
+"""Most passages of the text that are embedded."""
 
 
 def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Path:
-    """Run the whole chain into the plan's folder, but for what was done before; return the path of the report.
+    """Run all commands that are not yet done in the plan's folder; return the path of the report.
 
-    The second half is left out where the published encoder is in no installed package, with a word on how to get it.
-    `shown`: commands print where this process prints. Otherwise they print what `--quiet` leaves, which `watch` gets.
-    Raises UserError when a command fails, and when the folder holds a demo with other settings.
+    The second half is left out, with a notice, if the published encoder is not installed. `shown`: commands print to
+    this process's standard output; else they run with --quiet, and `watch` gets their output. Raises UserError if a
+    command fails, and if the folder holds a demo with other settings.
     """
     record = DemoRecord(plan.out / "demo.json", plan.table())
     watch(Notice(f"osbert demo: everything goes into {plan.out}/\n"))
+    # Finished stages are recorded by name; a repeated call continues with the first one that is missing.
     if COLLECT not in record.seconds:
         record.do(COLLECT, partial(prepare, plan, watch))
     chosen = [*stages(plan), *second_half(plan, watch)]
@@ -57,7 +58,8 @@ def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Pa
 
 
 def second_half(plan: DemoPlan, watch: Watch = ignore) -> list[Stage]:
-    """Return the commands that need the published encoder, and write their texts; none and a notice where it lacks."""
+    """Return the commands that need the published encoder, and write their texts; [] and a notice if it is not
+    installed."""
     if plan.model == NONE:
         return []
     try:
@@ -71,7 +73,7 @@ def second_half(plan: DemoPlan, watch: Watch = ignore) -> list[Stage]:
 
 
 def serve_demo(plan: DemoPlan, *, port: int, shown: bool = True, watch: Watch = ignore) -> None:
-    """Serve all models of a finished demo on one page, until a signal. Raises UserError when they cannot be served."""
+    """Serve all models of a finished demo on one page until a signal. Raises UserError if they cannot be served."""
     stage = served_stage(plan, published=bool(second_half(plan)), port=port)
     watch(Notice(f"# {stage.title}\n$ {stage.command}"))
     with contextlib.suppress(KeyboardInterrupt):  # the server gets Ctrl-C as well, and ends in its own order
@@ -81,8 +83,7 @@ def serve_demo(plan: DemoPlan, *, port: int, shown: bool = True, watch: Watch = 
 def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
     """Write the corpus's text, the task's tables and the new sentences.
 
-    The files of the task's dev and test rows are left out of the text, so that what is measured has been seen by
-    nothing.
+    The files of the task's dev and test rows are left out of the text: no model has seen the rows that are scored.
     """
     watch(Notice("# the English in the docstrings of every installed library, and a task drawn from it"))
     passages = collect(folders=plan.source or None)
@@ -102,6 +103,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
     for name in ("train", "dev", "test"):
         write_table(plan.out / "task" / f"{name}.csv", getattr(task, name))
     new = [(sentence, library if library in task.labels else "") for library, sentence in SENTENCES]
+    # Reversed, so that the first test row of each label wins.
     unseen = {label: row for row, label in reversed(task.test)}
     rows = [row for row in new if row[1]] or new
     rows += [(row, label) for label, row in sorted(unseen.items())]
@@ -120,7 +122,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
 
 
 def write_passages(text: Path, path: Path) -> None:
-    """Write paragraphs of the demo's text, of WORDS words and chosen by their hash, as a table with their libraries."""
+    """Write up to PASSAGES paragraphs of the demo's text, chosen by hash, as a table with their libraries."""
     least, most = WORDS
     passages = []
     with text.open(encoding="utf-8") as stream:
@@ -134,10 +136,10 @@ def write_passages(text: Path, path: Path) -> None:
 
 
 def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
-    """Run a command in a process of its own; return its output if it is kept, which `watch` gets line by line.
+    """Run a command in a child process; return its output if the stage keeps it. `watch` gets it line by line.
 
-    The output of others goes where ours goes if it is `shown`, with progress on a terminal. Raises UserError when the
-    command fails. An exit from this process, as at SIGTERM, ends the command's as well.
+    With `shown`, other output goes to this process's standard output, with progress on a terminal. Raises UserError if
+    the command fails. If this process exits, for example by SIGTERM, the command is terminated as well.
     """
     lines = []
     with subprocess.Popen(
@@ -150,6 +152,7 @@ def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
                 watch(Notice(line.removesuffix("\n")))
                 lines.append(line)
             process.wait()
+        # SIGTERM arrives here as SystemExit: pass it on, or the child would outlive the demo.
         except SystemExit:
             process.terminate()
             raise
@@ -163,7 +166,7 @@ def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
 
 
 class DemoRecord:
-    """What a demo has done so far, in how many seconds, with what output; kept in its folder so that it can go on."""
+    """The finished work of a demo: its seconds and outputs, kept in the demo's folder so that it can be resumed."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
@@ -183,7 +186,7 @@ class DemoRecord:
             self.seconds, self.outputs = before["seconds"], before["outputs"]
 
     def do(self, name: str, work: Callable[[], str | None]) -> None:
-        """Do a piece of work and write down that it is done; a piece that fails is not written down."""
+        """Do a piece of work and record it as done; work that fails is not recorded."""
         started = time.perf_counter()
         output = work()
         self.seconds[name] = time.perf_counter() - started

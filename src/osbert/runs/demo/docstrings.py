@@ -1,8 +1,8 @@
 """The demo's corpus: the English in the docstrings of every installed library, read without importing any.
 
-A file of Python source is parsed, never run. Of each docstring the running text is kept; doctests, tables, signatures,
-underlines, field names and formulae go, and so does markup around words. A paragraph that stands in several places is
-kept once. A core parses about 4 MB of source in a second, so of a very large library a sample of the files is read.
+Source files are parsed, never run. The prose of each docstring is kept; doctests, tables, signatures, underlines, field
+names, formulae and inline markup are removed. A paragraph that occurs several times is kept once. A core parses about
+4 MB of source per second, so only a sample of a very large library is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSED_OVER = frozenset(
     + ("site-packages", "dist-packages", "osbert")  # read on their own; ourselves
 )
 LARGEST = 20_000_000
-"""Most bytes of source that are read from one library; of a larger one, files sampled by the hash of their names."""
+"""Most bytes of source read from one library; a larger one is sampled by the hash of its file names."""
 ADDED = frozenset(("add_docstr", "add_newdoc", "_add_docstr"))  # how C functions get their docstrings, in Python source
 
 _SECTIONS_DROPPED = re.compile(r"(examples?|references?|see also|doctests?|attributes|methods|usage)\s*:*\s*$", re.I)
@@ -56,7 +56,7 @@ _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
 @dataclass(frozen=True, slots=True)
 class DocstringText:
-    """The running text of one docstring, and where it came from."""
+    """The prose of one docstring, with its library and file."""
 
     library: str
     file: str
@@ -64,10 +64,10 @@ class DocstringText:
 
 
 def collect(*, processes: int | None = None, folders: Sequence[Path] | None = None) -> list[DocstringText]:
-    """Return a passage for each docstring of the installed libraries that holds running text.
+    """Return a passage for each docstring of the installed libraries that contains prose.
 
-    Files are taken in the order of their names, so one installation gives one result. `folders` stand in for the
-    standard library and site-packages. A paragraph met before, in whatever library, is left out.
+    Files are sorted by name, so the result depends only on the installation. `folders` replace the standard library and
+    site-packages. A paragraph that occurred before, in any library, is left out.
     """
     files = _sampled(_files(folders))
     paragraphs_seen: set[str] = set()
@@ -76,6 +76,7 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for (_, library, name), texts in zip(files, pool.map(_read, [file[0] for file in files], chunksize=16)):
             for text in texts:
+                # Inherited docstrings repeat whole paragraphs; duplicates would leak between train and test files.
                 fresh = [part for part in text.split("\n") if part not in paragraphs_seen]
                 paragraphs_seen.update(fresh)
                 if fresh:
@@ -84,9 +85,9 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
 
 
 def sample(characters: int) -> list[str]:
-    """Return passages of the standard library's docstrings, about so many characters, read in this process.
+    """Return passages from the standard library's docstrings, about `characters` in total, read in this process.
 
-    Files come by the hash of their names, so one installation gives one sample. Without sources there is none.
+    Files are sorted by the hash of their names, so the sample depends only on the installation. [] without sources.
     """
     found: list[str] = []
     room = characters
@@ -99,19 +100,20 @@ def sample(characters: int) -> list[str]:
 
 
 def running_text(docstring: str) -> str:
-    """Return the sentences of a docstring, one paragraph a line; "" when it holds none."""
+    """Return the prose paragraphs of a docstring, one per line; "" if there are none."""
     paragraphs = (_plain(paragraph) for paragraph in _paragraphs(inspect.cleandoc(docstring)))
     return "\n".join(paragraph for paragraph in paragraphs if _is_prose(paragraph))
 
 
 def docstrings(source: str) -> Iterator[str]:
-    """Yield the docstrings of a module's source in order, and those it adds to functions written in C."""
+    """Yield the docstrings of a module's source in order, and those that it adds to C functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # other people's invalid escapes are no concern of the reader's
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError):  # a template, or a file for another Python
             return
+    # An explicit stack instead of recursion: the nesting of strangers' sources is not bounded.
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -119,11 +121,12 @@ def docstrings(source: str) -> Iterator[str]:
             yield ast.get_docstring(node, clean=False) or ""
         elif isinstance(node, ast.Call):
             yield _added(node)
+        # Reversed, since the stack pops from its end: docstrings come in source order.
         waiting.extend(reversed(list(_inner(node))))
 
 
 def _inner(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements under a node in which a docstring can stand: bodies, and calls that are statements."""
+    """Yield the child nodes that can have a docstring: statements of bodies, and calls that are statements."""
     for name in ("body", "orelse", "finalbody", "handlers"):
         for child in getattr(node, name, None) or ():
             value = getattr(child, "value", None)
@@ -131,11 +134,13 @@ def _inner(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _added(call: ast.Call) -> str:
-    """Return the docstring that a call such as `add_docstr(torch.abs, "...")` gives to a function written in C."""
+    """Return the docstring that a call such as `add_docstr(torch.abs, "...")` gives to a C function; "" for other
+    calls."""
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if name not in ADDED:
         return ""
+    # The docstring may be concatenated or formatted: take the longest string constant below the arguments.
     texts = [
         node.value
         for argument in call.args[1:]
@@ -146,7 +151,7 @@ def _added(call: ast.Call) -> str:
 
 
 def _files(folders: Sequence[Path] | None) -> Iterator[tuple[Path, str, str]]:
-    """Yield (path, library, name) for every source file worth reading."""
+    """Yield (path, library, name) for each source file to read."""
     paths = sysconfig.get_paths()
     roots = (
         [(folder, "") for folder in folders]
@@ -156,6 +161,7 @@ def _files(folders: Sequence[Path] | None) -> Iterator[tuple[Path, str, str]]:
     seen = set()
     for root, library in roots:
         for folder, inner, names in os.walk(root):
+            # Assigning to the slice prunes the walk: os.walk descends only into the folders left in this list.
             inner[:] = sorted(name for name in inner if name not in PASSED_OVER and not name.endswith("-info"))
             for path in (Path(folder, name) for name in names if name.endswith(".py")):
                 relative = path.relative_to(root)
@@ -170,7 +176,7 @@ def _by_hash(file: tuple[Path, str, str]) -> bytes:
 
 
 def _sampled(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, str]]:
-    """Return the files by name, of each library as many as fit into LARGEST bytes."""
+    """Return the files sorted by name; of each library a sample of at most LARGEST bytes."""
     room: dict[str, int] = defaultdict(lambda: LARGEST)
     kept = []
     for file in sorted(files, key=_by_hash):
@@ -182,7 +188,7 @@ def _sampled(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, st
 
 
 def _read(path: Path) -> list[str]:
-    """Return the running text of each docstring of a file."""
+    """Return the prose of each docstring of a file; [] if it cannot be read as UTF-8."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -191,13 +197,14 @@ def _read(path: Path) -> list[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield paragraphs as single lines, without doctests, directives, headings and sections that hold no prose."""
+    """Yield paragraphs as single lines, without doctests, directives, headings and sections without prose."""
     paragraph: list[str] = []
     skipped_beyond = -1  # lines indented deeper than this are left out; -1: none are
     lines = [*_without_doctests(text.expandtabs(4).split("\n")), ""]
     for line, following in zip(lines, [*lines[1:], ""]):
         indent = len(line) - len(line.lstrip())
         if line.strip() and skipped_beyond >= 0:
+            # A dropped section at indentation 0 has its body at 0 too, so only the next section heading ends it.
             if indent > skipped_beyond or (skipped_beyond == 0 and not _starts_section(line, following)):
                 continue
             skipped_beyond = -1
@@ -211,7 +218,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _without_doctests(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, a blank one for each that belongs to a doctest: from its prompt to the next blank line."""
+    """Yield the lines, with doctests blanked: from the prompt to the next blank line."""
     inside = False
     for line in lines:
         inside = bool(line.strip()) and (inside or line.lstrip().startswith(">>>"))
@@ -223,7 +230,7 @@ def _starts_section(line: str, following: str) -> bool:
 
 
 def _skip_from(line: str, following: str, indent: int) -> int:
-    """Return the indentation beyond which lines are to be left out because of this line, or -1."""
+    """Return the indentation beyond which the lines that follow are skipped because of this line; -1 for none."""
     if _SECTIONS_DROPPED.match(line.strip()) and (_UNDERLINE.match(following) or line.rstrip().endswith(":")):
         return indent
     if _DIRECTIVE.match(line) and not _KEPT_DIRECTIVE.match(line):
@@ -232,7 +239,7 @@ def _skip_from(line: str, following: str, indent: int) -> int:
 
 
 def _line(line: str, following: str) -> tuple[str, bool]:
-    """Return what is kept of a line, and whether it starts a paragraph of its own."""
+    """Return the prose part of a line, and whether it starts a new paragraph."""
     if not line.strip() or _UNDERLINE.match(line) or _UNDERLINE.match(following) or _DOCTEST.match(line):
         return "", True
     if _HEADING.match(line):
@@ -249,7 +256,8 @@ def _line(line: str, following: str) -> tuple[str, bool]:
 
 
 def _plain(paragraph: str) -> str:
-    """Return a paragraph without the markup around its words."""
+    """Return a paragraph without inline markup."""
+    # Roles and links come before literals: their backquotes would otherwise match as plain literals.
     paragraph = _ROLE.sub(r"\1", paragraph)
     paragraph = _MARKDOWN_LINK.sub(r"\1", paragraph)
     paragraph = _LINK.sub(r"\1", paragraph)
@@ -259,10 +267,11 @@ def _plain(paragraph: str) -> str:
 
 
 def _is_prose(paragraph: str) -> bool:
-    """Tell running English from code: it ends as a sentence does and most of it is plain words."""
+    """Return whether a paragraph is English prose: at least four words, a sentence end, and 75 % ordinary words."""
     words = paragraph.split()
     if len(words) < 4 or not _SENTENCE_END.search(paragraph) or not paragraph[0].isalpha():
         return False
+    # More than one code sign in 25 words: a formula or a signature.
     if len(_CODE.findall(paragraph)) * 25 > len(words):
         return False
     return len(_ORDINARY.findall(paragraph)) >= 0.75 * len(words)

@@ -1,4 +1,4 @@
-"""The demo's report: curves, scores and predictions as one page, and the same in a few lines on the terminal."""
+"""The demo's report: curves, scores and predictions as a page, and a short summary for the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, read_lines
 
 DemoPrediction = tuple[str, str, str, float]
-"""A text, the library meant, the one predicted, and its probability."""
+"""A text, its library, the predicted library, and the probability of the prediction."""
 
 
 def write_demo_report(
@@ -27,10 +27,10 @@ def write_demo_report(
     outputs: Mapping[str, Mapping[str, str]],
     watch: Watch = ignore,
 ) -> Path:
-    """Write out/report.html from what the commands of a demo left in its folder, and report its main figures.
+    """Write out/report.html from the files that the demo's commands left in its folder, and report the main figures.
 
-    `model`: the published encoder. `seconds`: how long each piece of work took, by its name or command. `outputs`: what
-    commands printed, by heading and command; its scores are of the runs in TUNED, whose last one may be missing.
+    `model`: the published encoder. `seconds`: duration of each piece of work, by name or command. `outputs`: printed
+    output by heading and command; its scores belong to the runs in TUNED, the last of which may be missing.
     """
     facts = RunFolder(out / "encoder").facts
     pretraining = read_lines(out / "encoder" / NAME)
@@ -59,7 +59,7 @@ def write_demo_report(
 
 
 def summary(test: Mapping[str, float], *, tokens: int, classes: int, seconds: float) -> str:
-    """Return what a demo did and how well its classifiers do on the test rows, in a few sentences."""
+    """Describe in a few sentences what the demo did, and how accurate its classifiers are on the test rows."""
     published = [f"{accuracy:.1%} from {name}, a published encoder" for name, accuracy in [*test.items()][2:]]
     accuracies = [
         f"{test['pretrained']:.1%} right from the pretrained weights",
@@ -74,7 +74,7 @@ def summary(test: Mapping[str, float], *, tokens: int, classes: int, seconds: fl
 
 
 def tuning_parts(accuracies: Mapping[str, Sequence[Point]], *, guessing: float) -> list[str]:
-    """Return the plot of the development accuracies by step, a line for each classifier, and what it shows."""
+    """Return the plot of development accuracy by step, a line per classifier, with a caption."""
     lines = [Series(name=name, points=points, color=place) for place, (name, points) in enumerate(accuracies.items())]
     published = [Mark(value=line.points[-1][1], label=line.name) for line in lines[2:]]  # it is fitted in one step
     shown = line_plot(
@@ -95,7 +95,7 @@ def tuning_parts(accuracies: Mapping[str, Sequence[Point]], *, guessing: float) 
 
 
 def output_sections(outputs: Mapping[str, Mapping[str, str]]) -> list[Section]:
-    """Return a section for each heading: its commands, and what they printed."""
+    """Return a section for each heading: its commands and their outputs."""
     return [
         Section(heading=heading, parts=[code(f"$ {command}\n{output}") for command, output in printed.items()])
         for heading, printed in outputs.items()
@@ -103,7 +103,7 @@ def output_sections(outputs: Mapping[str, Mapping[str, str]]) -> list[Section]:
 
 
 def pretraining_parts(lines: Sequence[Mapping[str, float]], facts: Mapping[str, float]) -> list[str]:
-    """Return the plots of the masked-piece loss with its two lines, and of both accuracies."""
+    """Return two plots: the masked-token loss in training and on held-out text, and both accuracies."""
     marks = [
         Mark(value=math.log(facts["vocabulary"]), label=f"ln V = {math.log(facts['vocabulary']):.2f}: any piece alike"),
         Mark(value=facts["unigram_entropy"], label=f"{facts['unigram_entropy']:.2f}: only how frequent pieces are"),
@@ -129,7 +129,7 @@ def read_labels(path: Path) -> list[str]:
 
 
 def read_accuracy(scores: str) -> float:
-    """Return the accuracy that `osbert evaluate` printed."""
+    """Return the accuracy in the output of `osbert evaluate`."""
     return float(next(line.split()[1] for line in scores.splitlines() if line.split()[:1] == ["accuracy"]))
 
 
@@ -168,7 +168,7 @@ def _about(predictions: Sequence[DemoPrediction]) -> str:
 def main_figures(
     facts: Mapping[str, float], test: Mapping[str, float], *, loss: float | None, classes: int
 ) -> Iterator[str]:
-    """Yield the main figures, line by line; `loss` is that of masked pieces on text held out."""
+    """Yield the main figures, line by line; `loss` is the masked-token loss on held-out text."""
     if loss is not None:
         entropy, guessing = facts["unigram_entropy"], math.log(facts["vocabulary"])
         yield f"masked pieces, text held out: loss {loss:.2f} (unigram entropy {entropy:.2f}, ln V {guessing:.2f})"

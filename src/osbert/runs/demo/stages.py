@@ -1,4 +1,4 @@
-"""What a demo does: its sizes, its commands in their order, and the sentences that it predicts on."""
+"""The stages of a demo: its sizes, its commands in order, and the sentences that it predicts on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 PUBLISHED = "minilm"
-"""The published encoder of the second half: all-MiniLM-L6-v2, which an extra installs."""
+"""The published encoder of the second half: all-MiniLM-L6-v2, from an optional extra."""
 NONE = "none"
-"""In place of a published encoder: the first half alone."""
+"""In place of a published encoder: run the first half only."""
 TUNED = ("classifier", "from-scratch", "from-published")
-"""The folders of the classifiers, in the order of their evaluations; the last one is of the second half."""
+"""The folders of the classifiers, in the order of their evaluations; the last one belongs to the second half."""
 SCORES, NEIGHBOURS, REASONS = "Scores", "Nearest passages", "Why?"
-"""The headings of the report under which outputs stand."""
+"""The report's headings for the outputs of commands."""
 
 SENTENCES = (
     ("networkx", "Finds the shortest route between two vertices, where every edge of the graph has a weight."),
@@ -25,12 +25,12 @@ SENTENCES = (
     ("sympy", "Rewrites the symbolic expression so that the terms in x are collected and common factors cancel."),
     ("torch", "Moves the parameters of the module to the device, so that gradients of the tensor are computed there."),
 )
-"""New sentences to predict on, written for the demo; each with the library that it had in mind."""
+"""New sentences to predict on, written for the demo, each with the library it is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoPlan:
-    """What a demo does: its folder, and the sizes that decide how long it takes."""
+    """A demo's folder, and the sizes that decide how long it takes."""
 
     out: Path
     source: tuple[Path, ...]
@@ -39,16 +39,16 @@ class DemoPlan:
     epochs: int
     rows: int
     model: str = PUBLISHED
-    """The published encoder of the second half, a folder or a name."""
+    """The published encoder of the second half: a folder or a name."""
 
     def folder(self, name: str) -> str:
-        """Return a path in the demo's folder, as commands show it."""
+        """Return a path in the demo's folder, in the form that commands show."""
         return str(self.out / name)
 
     def table(self) -> dict[str, Any]:
-        """Return the settings as plain values, as they are kept with what was done.
+        """Return the settings as plain values, for the record of the demo.
 
-        The published encoder is not among them: with another one the first half is the same.
+        Without the published encoder: it does not affect the first half.
         """
         own = {name: value for name, value in asdict(self).items() if name != "model"}
         return own | {"out": str(self.out), "source": [str(folder) for folder in self.source]}
@@ -56,12 +56,12 @@ class DemoPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One command of the chain: what it is for, and the words after `osbert`."""
+    """One command of the chain: a title, and the words after `osbert`."""
 
     title: str
     words: tuple[str, ...]
     kept: str = ""
-    """The heading in the report under which its output stands; "" where it is not in the report."""
+    """The report's heading for its output; "" if the report does not show the output."""
 
     @property
     def command(self) -> str:
@@ -70,7 +70,7 @@ class Stage:
 
 
 def stages(plan: DemoPlan) -> list[Stage]:
-    """Return the commands of the first half in their order: everything is made from text."""
+    """Return the commands of the first half in order: tokenizer, encoder and classifiers are made from text."""
     text, tokenizer, corpus = plan.folder("text/docstrings.jsonl"), plan.folder("tokenizer"), plan.folder("corpus")
     encoder, pretrained, scratch = plan.folder("encoder"), *map(plan.folder, TUNED[:2])
     pretraining = ("--steps", str(plan.steps), "--log-every", "100")
@@ -116,7 +116,7 @@ def stages(plan: DemoPlan) -> list[Stage]:
 
 
 def published_stages(plan: DemoPlan) -> list[Stage]:
-    """Return the commands of the second half in their order: the same task and more, from a published encoder."""
+    """Return the commands of the second half in order, which start from a published encoder."""
     tuned, vectors = plan.folder(TUNED[-1]), plan.folder("vectors.npz")
     given = ("--data", plan.folder("task"), "--few-shot", "linear")  # seconds; all of MiniLM would take a minute or two
     return [
@@ -147,7 +147,7 @@ def published_stages(plan: DemoPlan) -> list[Stage]:
 
 
 def served_stage(plan: DemoPlan, *, published: bool, port: int) -> Stage:
-    """Return the command that serves all models of the demo on one page; the first one is what the page opens with."""
+    """Return the command that serves all models of the demo on one page, opened at the first one."""
     own = [plan.folder(name) for name in (*TUNED[:2], "encoder")]
     models = [plan.folder(TUNED[-1]), *own, plan.model] if published else own
     return Stage(

@@ -1,4 +1,4 @@
-"""The demo's task: which library does a passage describe, with every name that would give it away masked."""
+"""The demo's task: which library does a passage describe? All names that would give it away are masked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from osbert.errors import UserError
 from osbert.runs.demo.docstrings import DocstringText
 
 MASK = "library"
-"""What stands in place of a masked name: a word that every class may hold."""
+"""Replaces a masked name: a word that occurs in every class."""
 
 ALIASES = {
     "torch": ("pytorch", "aten", "c10", "caffe2", "torchscript", "libtorch"),
@@ -39,14 +39,15 @@ Words = tuple[int, int]
 """The fewest and the most words of a text."""
 WORDS: Words = (12, 60)
 CLASSES = 7
-"""The most libraries."""
+"""Most libraries, which are the classes."""
 HELD_OUT = 80
-"""The most rows of a library for each of dev and test."""
+"""Most rows of a library in each of dev and test."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryTask:
-    """Which library does a passage describe? Rows to train on, to choose an epoch by (dev) and to score (test)."""
+    """Rows of the task "which library does a passage describe?": for training, choosing an epoch (dev), and scoring
+    (test)."""
 
     labels: tuple[str, ...]
     train: list[LabelledText]
@@ -56,18 +57,19 @@ class LibraryTask:
 
 
 def split(file: str) -> str:
-    """Return "dev" or "test" for a file that is kept from all training, pretraining included, else "train".
+    """Return "dev" or "test" for files that are held out of all training, pretraining included; else "train".
 
-    The hash of its name decides; one file in twelve is for each of the two.
+    The hash of the name decides: one file in twelve for dev, one for test.
     """
+    # The first byte of the SHA-256 modulo 12: the split of a file never depends on the other files.
     return {0: "dev", 1: "test"}.get(hashlib.sha256(file.encode()).digest()[0] % 12, "train")
 
 
 def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> LibraryTask:
-    """Draw a balanced classification task from the libraries that have most to say.
+    """Draw a balanced classification task from the libraries with the most passages.
 
-    `train` rows a class at most, and HELD_OUT for each of dev and test, which come from files of their own (`split`).
-    A row is the beginning of a passage, cut after a sentence, of WORDS words.
+    At most `train` rows per class, and HELD_OUT for each of dev and test, whose files are disjoint (`split`). A row is
+    the beginning of a passage up to the end of a sentence, with a number of words in WORDS.
     """
     long_enough = [passage for passage in passages if len(passage.text.split()) >= WORDS[0]]
     sizes = Counter(passage.library for passage in long_enough)
@@ -83,6 +85,7 @@ def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> Library
     wanted = {"train": train, "dev": HELD_OUT, "test": HELD_OUT}
     rows: dict[str, dict[str, list[LabelledText]]] = {name: defaultdict(list) for name in wanted}
     seen = set()
+    # Sorting by hash is a shuffle that is the same on every machine.
     for passage in sorted(chosen, key=lambda passage: hashlib.sha256(passage.text.encode()).digest()):
         name = split(passage.file)
         column = rows[name][passage.library]
@@ -97,9 +100,9 @@ def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> Library
 
 
 def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
-    """Return the lower-case names of the passages' libraries, and those of their modules that are no ordinary words.
+    """Return the lower-case names of the passages' libraries, and of their modules unless they are ordinary words.
 
-    A module's name is ordinary when the passages of most other libraries use it too, as they do "string" or "graph".
+    A module's name is an ordinary word if the passages of most other libraries use it too, such as "string" or "graph".
     """
     modules: dict[str, set[str]] = defaultdict(set)
     users: dict[str, Counter[str]] = defaultdict(Counter)
@@ -113,16 +116,17 @@ def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
     for owner, own in modules.items():
         for module in own - {"", "init"}:
             elsewhere = [library for library in libraries - {owner} if users[module][library]]
+            # Ordinary words are used by at least half of the other libraries.
             if len(module) > 1 and 2 * len(elsewhere) < len(libraries) - 1:
                 names.add(module)
     return frozenset(names)
 
 
 def masked(text: str, names: frozenset[str]) -> str:
-    """Return the text with every telling name replaced by MASK.
+    """Return the text with every name in `names` replaced by MASK.
 
-    A whole identifier goes when one of its parts (at dots, hyphens and underscores) is a name, or when a library's name
-    stands inside it, in whatever case.
+    A whole identifier is masked if one of its parts (split at dots, hyphens and underscores) is a name, or if it
+    contains a library's name, in any case.
     """
     within = names & _SUBSTRINGS
 
@@ -133,6 +137,7 @@ def masked(text: str, names: frozenset[str]) -> str:
         )
         return MASK if telling else match.group()
 
+    # Adjacent masks collapse into one: their number would give "huggingface transformers" away.
     return re.sub(rf"\b{MASK}(?:[\s-]+{MASK}\b)+", MASK, _IDENTIFIER.sub(replace, text))
 
 
@@ -146,7 +151,7 @@ def write_table(path: Path, rows: Sequence[LabelledText], *, header: tuple[str, 
 
 
 def _beginning(text: str, words: Words) -> str:
-    """Return as many whole sentences from the start as fit into the upper number of words."""
+    """Return the longest run of whole sentences from the start within the word limit; "" if it is too short."""
     least, most = words
     kept: list[str] = []
     for sentence in _SENTENCE.split(text):
@@ -158,7 +163,7 @@ def _beginning(text: str, words: Words) -> str:
 
 
 def _interleave(rows: Mapping[str, list[LabelledText]]) -> list[LabelledText]:
-    """Return the rows of all classes, the classes taking turns."""
+    """Return the rows of all classes in round-robin order."""
     turns = zip_longest(*(rows[label] for label in sorted(rows)))
     return [row for turn in turns for row in turn if row is not None]
 

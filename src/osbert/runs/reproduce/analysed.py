@@ -1,4 +1,4 @@
-"""A reproduction that measures a model instead of training one: an analysis of it, set beside what a paper says."""
+"""Reproductions that analyse a model instead of training one, and compare it with a paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = ("analysis", "results.json", "table.txt", "report.html")
 
 @dataclass(frozen=True, kw_only=True)
 class PaperComparison:
-    """What results.json holds, the lines of table.txt, and the sections of report.html."""
+    """A comparison: the content of results.json, the lines of table.txt and the sections of report.html."""
 
     results: Mapping[str, Any]
     lines: Sequence[str]
@@ -34,9 +34,9 @@ class AnalysisPlan(ABC):
 
     title: ClassVar[str]
     kinds: ClassVar[Sequence[str]]
-    """The analyses that it takes."""
+    """The analyses that the comparison needs."""
     needed: ClassVar[str]
-    """The data without which there is nothing to compare, in words."""
+    """The data that the comparison needs, for the error message if it is missing."""
 
     model: Path
     data: Path
@@ -45,10 +45,10 @@ class AnalysisPlan(ABC):
 
     @abstractmethod
     def compared(self, found: ModelAnalysis) -> PaperComparison | None:
-        """Return the comparison, None where the analysis has no figure that it takes."""
+        """Return the comparison; None if the analysis has none of the figures that it needs."""
 
     def run(self, *, watch: Watch = ignore) -> None:
-        """Analyse what is not yet analysed; write results.json, table.txt and report.html beside the folder `analysis`.
+        """Run the missing analyses; write results.json, table.txt and report.html beside the folder `analysis`.
 
         Raises UserError if the data holds nothing to compare.
         """
@@ -67,18 +67,19 @@ class AnalysisPlan(ABC):
 
     @property
     def text(self) -> str:
-        """Return the table, once it is written."""
+        """The text of the table, available after `run`."""
         return (self.out / "table.txt").read_text("utf-8")
 
 
 def _tenths(watch: Watch) -> Watch:
-    """Return a watch that says every tenth of an analysis's progress in a line, and passes on all other events."""
+    """Return a watch that gets a notice for every tenth of an analysis's progress, and passes on all other events."""
     said = -1
 
     def note(event: object) -> None:
         nonlocal said
         if not isinstance(event, AnalysisProgress):
             watch(event)
+        # Integer division: the value rises by 1 at each tenth.
         elif (tenth := 10 * event.done // max(1, event.count)) > said:
             said = tenth
             watch(Notice(f"{event.done:,} of {event.count:,} tokens read"))

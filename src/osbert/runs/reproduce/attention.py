@@ -1,9 +1,9 @@
 """What a model's heads look at, beside Clark et al. 2019, "What Does BERT Look At?" (BERT BASE, uncased).
 
 The published figures are those of the authors' own run, Syntax_Analysis.ipynb of their repository
-(github.com/clarkkev/attention-analysis), which counts layers and heads from 0; here both count from 1. A relation has
-one only where it means nearly the same in Stanford dependencies (theirs) and in Universal Dependencies (ours). Other
-figures of the paper are not printed: they were not checked in its source.
+(github.com/clarkkev/attention-analysis), which counts layers and heads from 0; here both count from 1. A relation has a
+published figure only if it means nearly the same in Stanford dependencies (theirs) and in Universal Dependencies
+(ours). Other figures of the paper are not printed, since they were not checked in its source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PUBLISHED = {
     "compound:prt": ("prt", "6-7", 99.1, "-1: 91.4"),
     "mark": ("mark", "8-2", 50.7, "+2: 14.5"),
 }
-"""Of each relation of ours: theirs, the best of 144 heads, its accuracy in per cent, and the best fixed offset."""
+"""For each of our relations: the relation of the paper, the accuracy in per cent of its best head (of 144), and the
+best fixed offset."""
 THEIRS = (
     "Published: BERT BASE on the Wall Street Journal (1,696 sentences, Stanford dependencies). There the best of 144 "
     "heads in two directions is chosen and scored on the same sentences, as in the column 'where chosen'; 'right' is "
@@ -50,14 +51,14 @@ Rows = list[list[str]]
 
 
 class AttentionPlan(AnalysisPlan):
-    """The statistics of heads on text, and heads against relations and coreference where the data has them."""
+    """Statistics of heads on text; heads scored against relations and coreference if the data has them."""
 
     title: ClassVar[str] = "What heads look at (Clark et al. 2019)"
     kinds: ClassVar[Sequence[str]] = ("heads", "relations", "coreference")
     needed: ClassVar[str] = "attention: it reads text, trees (.conllu) or coreference"
 
     def compared(self, found: ModelAnalysis) -> PaperComparison | None:
-        """Return tables of entropy, of what layers attend to, of relations beside the paper's, and of coreference."""
+        """Return tables of entropy, of attention by layer, of relations beside the paper's, and of coreference."""
         heads, relations, links = (found.figures.get(name, ()) for name in self.kinds)
         if not heads and not relations and not links:
             return None
@@ -74,6 +75,7 @@ class AttentionPlan(AnalysisPlan):
                 said = [*sentences]
                 lines += ["", heading, *in_columns([[*head], *rows], indent=""), *said]
                 sections.append(Section(heading=heading, parts=[table(rows, head=head), *map(paragraph, said)]))
+        # The sections of the analysis itself, behind the comparison.
         pictures = [
             kind.section(figures)
             for kind, figures in ((Heads, heads), (Relations, relations), (Coreference, links))
@@ -83,8 +85,9 @@ class AttentionPlan(AnalysisPlan):
 
 
 def _results(found: ModelAnalysis) -> dict[str, Any]:
-    """Return the figures of layers, relations and mentions; analysis.json has those of each head as well."""
+    """Return the figures for layers, relations and mentions; analysis.json also has those of each head."""
     figures = {name: list(found.figures.get(name, ())) for name in AttentionPlan.kinds}
+    # Figures of single heads name their head; those of layers do not.
     figures["heads"] = [one for one in figures["heads"] if "head" not in one.where]
     published = {
         name: {"relation": theirs, "head": head, "right": right, "offset": offset}
@@ -98,7 +101,7 @@ def _layers(heads: Sequence[Figure], name: str) -> dict[int, Figure]:
 
 
 def entropy_rows(heads: Sequence[Figure]) -> Rows:
-    """Return the mean entropy of each layer, that of its narrowest and broadest head, and that of even attention."""
+    """Return rows with the mean entropy of each layer, of its narrowest and broadest head, and of uniform attention."""
     whole, beginning = ENTROPIES
     of_first = _layers(heads, beginning)
     rows = []
@@ -111,7 +114,8 @@ def entropy_rows(heads: Sequence[Figure]) -> Rows:
 
 
 def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
-    """Yield whether the entropy falls to a layer in between and rises from there, as Clark et al. draw it."""
+    """Yield whether the entropy falls to a minimum in a middle layer and then rises, as in Clark et al."""
+    # One value per layer, in the order of layers.
     values: Floats = np.array([one.value for one in _layers(heads, ENTROPIES[0]).values()])
     low, last = int(values.argmin()), len(values) - 1
     there = f"{values[low]:.2f} nats in layer {low + 1}"
@@ -125,7 +129,7 @@ def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
 
 
 def _parts(heads: Sequence[Figure]) -> list[str]:
-    """Return which parts of attention there are: a tokenizer may have no [CLS] or [SEP]."""
+    """Return the targets of attention that were measured: a tokenizer may have no [CLS] or [SEP]."""
     return [name for name in NAMES if any(one.value > 0 for one in named(heads, f"layer_{name}"))]
 
 
@@ -134,7 +138,7 @@ def _part_head(heads: Sequence[Figure]) -> list[str]:
 
 
 def part_rows(heads: Sequence[Figure]) -> Rows:
-    """Return what part of each layer's attention goes where, and that of even attention."""
+    """Return rows with the fraction of each layer's attention per target, and that of uniform attention."""
     columns = [_layers(heads, name) for name in _parts(heads)]
     if not columns:
         return []
@@ -146,7 +150,7 @@ def part_rows(heads: Sequence[Figure]) -> Rows:
 
 
 def strong_sentences(heads: Sequence[Figure]) -> Iterator[str]:
-    """Yield which heads give over half of their attention to one thing."""
+    """Yield a sentence on the heads that give over half of their attention to one target."""
     for name in _parts(heads):
         strong = [f"{_head(one)} ({one.value:.0%})" for one in named(heads, name) if one.value > STRONG]
         if strong:
@@ -154,10 +158,11 @@ def strong_sentences(heads: Sequence[Figure]) -> Iterator[str]:
 
 
 def relation_rows(relations: Sequence[Figure]) -> Rows:
-    """Return the relations that have a published figure, with both."""
+    """Return rows for the relations with a published figure, ours and theirs."""
     there = {str(one.where["relation"]): one for one in relations}
     rows = []
     for name, (theirs, head, right, offset) in PUBLISHED.items():
+        # A relation that is rare in the data has no figure.
         if one := there.get(name):
             low, high = one.interval or (np.nan, np.nan)
             near = f"{one.where['offset']:+d}: {100 * one.baselines[OFFSET]:.1f}"
@@ -173,7 +178,7 @@ def relation_rows(relations: Sequence[Figure]) -> Rows:
 
 
 def link_rows(links: Sequence[Figure]) -> Rows:
-    """Return how often the best head is right about mentions of each kind, beside answers without a model."""
+    """Return rows with the best head's accuracy on mentions of each kind, beside baselines without a model."""
     return [
         [
             str(one.where["mentions"]), f"{one.n:,}", _head(one), f"{one.value:.1%}",

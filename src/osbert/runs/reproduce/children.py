@@ -1,4 +1,4 @@
-"""osbert commands in processes of their own, which fill run folders; several may be at work at a time."""
+"""Runs osbert commands in child processes that write run folders; several may run in parallel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from osbert.runs.study.runner import StudyTrial
 
 LOG = "log.txt"
 ERROR = "error: "
-"""What the command line puts before the message of an error."""
+"""The prefix of an error message on the command line."""
 
 
 class ChildCommands:
-    """Runs trials whose settings are the words of an osbert command: `work` and `stop` of a Study."""
+    """Runs trials whose settings are words of an osbert command: provides `work` and `stop` of a Study."""
 
     def __init__(self, together: int) -> None:
-        """Divide the cores, or the threads of OMP_NUM_THREADS, by the number of commands that run `together`."""
+        """Divide the cores, or OMP_NUM_THREADS, by the number of commands that run `together`."""
         threads = os.environ.get("OMP_NUM_THREADS", "")
         self.threads = max(1, (int(threads) if threads.isdecimal() else os.cpu_count() or 1) // together)
         self.running: set[subprocess.Popen[bytes]] = set()
@@ -29,9 +29,9 @@ class ChildCommands:
         self.stopping = False
 
     def work(self, trial: StudyTrial) -> None:
-        """Run a command to its end; its output goes into a file beside the run folder.
+        """Run a command to its end; its output goes into a log file beside the run folder.
 
-        Raises UserError, which names that file, when it fails.
+        Raises UserError with the name of that file if the command fails.
         """
         trial.folder.mkdir(parents=True, exist_ok=True)
         path = trial.folder.with_name(f"{trial.folder.name}-{LOG}")
@@ -53,7 +53,7 @@ class ChildCommands:
             raise UserError(f"{ending(status)}: {last_words(path)} Its output is in {path}.", code="child-failed")
 
     def stop(self) -> None:
-        """End those at work, which save their state first; no other begins."""
+        """Terminate the running commands, which save their state first; start no others."""
         with self.lock:
             self.stopping = True
             for process in self.running:
@@ -61,7 +61,7 @@ class ChildCommands:
 
 
 def ending(status: int) -> str:
-    """Return how a process ended, in words; a status below 0 is the signal that ended it.
+    """Describe how a process ended; a negative status is the number of the signal that ended it.
 
     >>> ending(2), ending(-9)
     ('status 2', 'ended by SIGKILL')
@@ -73,7 +73,7 @@ def ending(status: int) -> str:
 
 
 def last_words(log: Path) -> str:
-    """Return what a command's output says of its end: the last error, or the last line, or that it is empty."""
+    """Return the last error in a command's output; without one its last line, or a note that it is empty."""
     text = log.read_text("utf-8", "replace")
     _, mark, error = text.rpartition(ERROR)
     lines = [line for line in text.splitlines() if line.strip()]

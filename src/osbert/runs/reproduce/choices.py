@@ -1,4 +1,4 @@
-"""What is run of a table or a comparison: the recipes, the data sets and the steps that the options name."""
+"""Selects the recipes, data sets and steps of a table or comparison that the options name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from osbert.tasks import Task
 
 
 def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperTable:
-    """Return the table with the recipes, data sets and widths that the options name; `shared`: that of --recipe.
+    """Return the table with only the recipes, data sets and widths that the options name; `shared`: the value of
+    --recipe.
 
-    Claims stay as far as both their rows are the table's own.
+    A claim is kept if both its rows are the table's own.
 
-    Raises UserError at all recipes and tasks that there are not, and at options that the table does not have.
+    Raises UserError with all unknown recipes and tasks, and for options that the table does not have.
     """
     problems = Problems(heading=f"{table.name} cannot be run so")
     rows = _rows(table, scale.recipes, problems)
@@ -52,9 +53,9 @@ def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperT
 
 
 def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:
-    """Return the table with a row for each of so many steps of every pretraining, the last ones being its own rows.
+    """Return the table with `points` rows per pretraining, one for each intermediate step; the last are its own rows.
 
-    The pretrainings keep the models of these steps. Raises UserError where the steps are fewer, or not known.
+    The pretrainings keep the models of these steps. Raises UserError if there are fewer steps, or --minutes is given.
     """
     if not table.curves:
         return table
@@ -68,6 +69,7 @@ def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTa
         )
     if points > steps:
         raise UserError(f"--points {points} are more than the {steps:,} steps of pretraining.", code="invalid-value")
+    # The points are `every` steps apart. The last point is the final model, so it needs no row of its own here.
     every = steps // points
     keeping = {} if points == 1 else {"training.models_every": every}
     rows = [replace(row, pretraining={**row.pretraining, **keeping}) for row in table.rows]
@@ -84,7 +86,7 @@ def _words(text: str) -> list[str]:
 
 
 def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow, ...]:
-    """Return the rows of the recipes that are named: the table's own, or one of a recipe as it stands."""
+    """Return a row for each recipe in --recipes: the table's own row if it has one, else the recipe unchanged."""
     if not recipes:
         return table.rows
     if not table.recipes:
@@ -100,6 +102,7 @@ def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow
             recipe.read(name)
         except UserError as error:
             problems.add_from("--recipes", error)
+        # A recipe that the table does not know gets a row with the recipe's own defaults, named after its file.
         row = known.get(name) or TableRow(name=Path(name).stem, recipe=name)
         if row.name in rows:
             problems.add(f"--recipes: two recipes are called '{row.name}'.", code="duplicate-name")
@@ -108,7 +111,7 @@ def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow
 
 
 def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColumn]:
-    """Return the columns that a word of --tasks names: `mrpc`, `squad=FOLDER`, or a task with data of one's own."""
+    """Return the columns that one word of --tasks names: `mrpc`, `squad=FOLDER`, or a task with the user's own data."""
     name, equals, path = word.partition("=")
     columns = (*table.columns, *table.more)
     found = [column for column in columns if name.lower() in (column.set, column.name.lower())]

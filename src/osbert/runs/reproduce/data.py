@@ -1,4 +1,4 @@
-"""The data sets that a table's models are judged on: official files, of which so many rows are drawn."""
+"""The data sets of a table: official files, sampled down to the wanted number of rows."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ SPLIT_OFF = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """A column of a table, or several: a published data set, and how `osbert finetune` is to read it."""
+    """A data set that fills one or more columns of a table, and how `osbert finetune` reads it."""
 
     name: str
     set: str
-    """The task of the data set."""
+    """The data set's task."""
     files: tuple[str, ...] = ("train.tsv", "dev.tsv")
-    """What its files are called: for training, for development, and further ones where they are there. Names that begin
-    with "train" are of training; a file may be compressed (.xz)."""
+    """File names: training, development, then optional further files. A name that begins with "train" is a training
+    file. A file may be compressed (.xz)."""
     alone: str = ""
-    """The file that serves where the first two are not both there: a fifth of its rows is split off for development."""
+    """The file to use if the first two do not both exist; a fifth of its rows is split off for development."""
     header: bool = True
-    """Whether the files begin with a line that names the columns."""
+    """Whether the files begin with a line of column names."""
     task: str = ""
-    """The kind of task that it is fine-tuned as; empty for the data set's own."""
+    """The task to fine-tune as; empty for the data set's own."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of fine-tuning."""
+    """Settings of fine-tuning for this data set."""
     scores: Mapping[str, str] = field(default_factory=dict)
-    """The task's metric for each column that it fills; empty for GLUE's choice, and of other sets for accuracy."""
+    """The task's metric for each column that the data set fills; empty for GLUE's official metrics, else accuracy."""
     release: str = ""
-    """Of which release its files are, where a folder may hold several; empty for that of the settings, if any."""
+    """The release of the files, if a folder may hold several; empty for the release in `settings`, if any."""
     path: Path | None = None
-    """Where it lies, in place of the folder of its name; without names of `files` its task finds them there."""
+    """The data's own path, in place of the folder of its name. If `files` is empty, the task finds the files there."""
 
     @property
     def measured(self) -> Mapping[str, str]:
-        """Return the task's metric for each column."""
+        """The task's metric for each column."""
         if self.scores:
             return self.scores
         official = {glue.task: glue.scores for glue in SETS}.get("" if self.task else self.set, {})
@@ -60,14 +60,15 @@ class TableColumn:
 
     @property
     def folder(self) -> str:
-        """Return the name of the folder of the files: that of GLUE's layout, or the data set's."""
+        """The folder name of the files: GLUE's name for the set if it has one, else the data set's."""
         return next((glue.name for glue in SETS if glue.task == self.set), self.set)
 
     def find(self, data: Path) -> list[Path]:
-        """Return the files to read: for training and development, or one for both; none when they are missing."""
+        """Return the files to read: training and development files, or one file for both; [] if they are missing."""
         folder = self.path or data / self.folder
         if not self.files:
             return [path for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder]) if path.is_file()]
+        # Files of several releases may lie side by side, so the names alone do not decide.
         if release := self.release or self.settings.get("release"):
             return _of_release(folder, release)
         for names in (self.files[:2], [self.alone]):
@@ -78,23 +79,25 @@ class TableColumn:
         return []
 
     def missing(self, data: Path) -> UserError:
-        """Return what is to be said where `find` finds nothing."""
+        """Return the error to raise if `find` finds nothing."""
         folder = self.path or data / self.folder
         names = " and ".join(str(folder / name) for name in self.files[:2])
         said = f"{names} are missing" if names else f"{folder} is no file, and no folder with files"
         return UserError(f"{said}.", code="missing-split")
 
     def prepare(self, data: Path, out: Path, *, rows: int, dev_rows: int = 0) -> None:
-        """Write the training and the development file into `out`, at most so many rows of each (0: all).
+        """Write the training and the development file into `out`, with at most `rows` and `dev_rows` rows (0: all).
 
-        Rows are drawn at random, the same ones whenever it is done. Data whose files its task finds stay where they
-        are, with all rows. Raises UserError when a file has another form.
+        Rows are sampled with a fixed seed. Nothing is copied if `files` is empty: the task reads the data in its own
+        folder, with all rows. Raises UserError if a file has another format.
         """
         if not self.files:
             return
         files = self.find(data)
         dev = f"dev{Path(self.files[1]).suffix}" if self.task else self.files[1]  # the name that the task knows
         if len(files) < 2:
+            # One file for both splits: a fixed permutation, whose first fifth is for development. Each split keeps file
+            # order.
             lines, header = self._lines(files[0])
             order = np.random.default_rng(0).permutation(len(lines)).tolist()
             border = round(SPLIT_OFF * len(lines))
@@ -115,7 +118,7 @@ class TableColumn:
             replace_file(out / name, lambda aside, content=content: aside.write_bytes(content))  # type: ignore[misc]
 
     def shortened(self, path: Path, rows: int) -> bytes:
-        """Return the content of a file with at most `rows` of its rows; whole documents or paragraphs of some forms."""
+        """Return a file's content with at most `rows` rows; some formats keep whole documents or paragraphs."""
         if path.suffix == ".json":
             return _questions(path, rows)
         if path.suffix == ".csv":
@@ -127,19 +130,19 @@ class TableColumn:
         return header + b"".join(lines[place] for place in drawn([1] * len(lines), rows))
 
     def _lines(self, path: Path) -> tuple[list[bytes], bytes]:
-        """Return the rows of a file and its header, b"" if it has none."""
+        """Return the lines of a file and its header line, b"" if it has none."""
         lines = unpacked(path).split(b"\n")
         lines = [line + b"\n" for line in (lines if lines[-1] else lines[:-1])]
         return (lines[1:], lines[0]) if self.header and lines else (lines, b"")
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of a file, which may be compressed by xz."""
+    """Return the content of a file, decompressed if its name ends with .xz."""
     return lzma.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
 
 
 def _of_release(folder: Path, release: str) -> list[Path]:
-    """Return the files of a release of SQuAD's, whatever else their names say; none when one is missing."""
+    """Return the files whose names contain the release of SQuAD; [] if the training or development file is missing."""
     try:
         found = find_named(folder, release=release)
     except UserError:
@@ -149,7 +152,8 @@ def _of_release(folder: Path, release: str) -> list[Path]:
 
 
 def _questions(path: Path, rows: int) -> bytes:
-    """Return SQuAD's JSON with whole paragraphs, since questions share them, of at most `rows` questions."""
+    """Return SQuAD's JSON with at most `rows` questions. Whole paragraphs are kept, since their questions share
+    them."""
     content = read_json(path)
     try:
         paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
@@ -159,12 +163,13 @@ def _questions(path: Path, rows: int) -> bytes:
             f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.", code="wrong-format"
         ) from error
     kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
+    # Every kept paragraph becomes an article of its own: titles do not matter for the task.
     chosen = json.dumps({"version": content.get("version", ""), "data": kept}, ensure_ascii=False)
     return chosen.encode("utf-8", "surrogatepass")
 
 
 def _cells(path: Path, rows: int) -> bytes:
-    """Return CSV with at most `rows` rows, each of which may go over several lines."""
+    """Return CSV with at most `rows` rows; a quoted row may span several lines."""
     header, *lines = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
     page = io.StringIO(newline="")
     csv.writer(page).writerows([header, *(lines[place] for place in drawn([1] * len(lines), rows))])
@@ -180,6 +185,7 @@ def drawn(sizes: Sequence[int], most: int) -> list[int]:
     rows = 0
     # A fixed seed: the sample is the same whenever the data is prepared, and a smaller one is a part of a larger one.
     for place in np.random.default_rng(0).permutation(len(sizes)).tolist():
+        # `and chosen`: the first part is kept even if it alone is larger than the limit.
         if most and rows + sizes[place] > most and chosen:
             break
         chosen.append(place)

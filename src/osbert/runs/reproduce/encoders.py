@@ -1,4 +1,4 @@
-"""Where a table's encoders come from: pretrained for it row by row, or one model that is there already."""
+"""The encoders of a table: pretrained for it row by row, or one existing model for all rows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from osbert.training.run_folder import HARMLESS, RunFolder, changed_settings
 PRETRAINING = "pretraining"
 """The part of a protocol with the settings of each row's pretraining."""
 HARMLESS_HERE = tuple(name for name in HARMLESS if name != "training.models_every")
-"""Settings that change no figure of a table; rows may take the models on the way, so their steps count."""
+"""Settings that change no figure. `training.models_every` is not among them: rows may use intermediate models."""
 
 
 class TableEncoders(Protocol):
     """The encoders of a table's rows."""
 
     def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
-        """Yield the runs that make them, in their folders below `out`."""
+        """Yield the pretraining runs of one seed, in folders below `out`."""
         ...
 
     def folder(self, row: TableRow, seed: int, out: Path) -> Path:
-        """Return the folder of the encoder that a row takes."""
+        """Return the folder of a row's encoder for one seed."""
         ...
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
-        """Return all that the figures depend on. Raises UserError at all encoders that cannot be made or read."""
+        """Return everything that the figures depend on. Raises UserError if an encoder cannot be made or read."""
         ...
 
     def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
-        """Return how their settings differ from those of an earlier protocol, but for those that change no figure."""
+        """Describe how the settings differ from those of an earlier protocol, apart from settings that change no
+        figure."""
         ...
 
     def describe(self, row: TableRow, out: Path) -> str:
-        """Return in words what they are, once they are there."""
+        """Describe the encoders for the report; they must exist."""
         ...
 
     def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
@@ -53,17 +54,17 @@ class TableEncoders(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedEncoders:
-    """One for each row and seed, by a recipe, all rows' or its own, with `settings` and the row's."""
+    """One encoder for each row and seed, pretrained by the row's recipe or the common one. `settings`: for all rows."""
 
     recipe: str
     corpus: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that `settings` overrule."""
+    """Default settings; `settings` takes precedence."""
     opening: Opening = CAREFUL
 
     def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
-        """Yield the pretraining of every row that does not take another's encoder."""
+        """Yield the pretraining of every row that does not use another row's encoder."""
         for row in rows:
             if row.encoder:
                 continue
@@ -74,25 +75,26 @@ class PretrainedEncoders:
             yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
     def folder(self, row: TableRow, seed: int, out: Path) -> Path:
-        """Return the folder of a row's encoder: that of its run, or of the model of a step."""
+        """Return the folder of a row's encoder: its run folder, or an intermediate model in it."""
         folder = run_folder(row.encoder or row.name, seed, "encoder", out)
         return folder / MODELS / f"step-{row.step}" if row.step else folder
 
     def given(self, row: TableRow) -> dict[str, Any]:
-        """Return the settings laid over a row's recipe: the usual ones, those of all rows, its own."""
+        """Return the settings that override a row's recipe. Precedence, lowest first: defaults, the row's defaults,
+        `settings`, the row's own."""
         return {**self.usual, **row.usual, **self.settings, **row.pretraining}
 
     def read(self, row: TableRow) -> Any:
-        """Return the settings of a row's pretraining. Raises UserError at one that its recipe does not have."""
+        """Return the settings of a row's pretraining. Raises UserError for a setting that its recipe does not have."""
         return read_settings(row.recipe or self.recipe, keywords(self.given(row)), opening=self.opening)
 
     def plan(self, row: TableRow, out: Path) -> PretrainPlan:
-        """Return the plan of a row's pretraining. Raises UserError when it cannot begin."""
+        """Return the plan of a row's pretraining. Raises UserError if it cannot begin."""
         recipe, given = row.recipe or self.recipe, keywords(self.given(row))
         return read_plan(recipe, given, corpus=self.corpus, out=out / "any", opening=self.opening)
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
-        """Return the resolved settings, and which corpus and tokenizer they are for."""
+        """Return the resolved settings, and the hashes of the corpus and the tokenizer."""
         plans: dict[str, PretrainPlan] = {}
         wrong: dict[str, UserError] = {}
         for row in rows:
@@ -102,10 +104,12 @@ class PretrainedEncoders:
                 except UserError as error:
                     wrong[row.name] = error
         problems = Problems(heading="These encoders cannot be pretrained")
+        # One missing corpus fails every row alike: equal messages are listed once, with the names of their rows.
         for said in dict.fromkeys(map(str, wrong.values())):
             names = [name for name in wrong if str(wrong[name]) == said]
             problems.add_from(", ".join(names), wrong[names[0]])
         problems.stop_if_any()
+        # All rows share the corpus and the tokenizer, so the first plan's facts stand for all.
         facts = next(iter(plans.values())).facts()
         own = {row.name: row.recipe for row in rows if row.recipe}
         return {
@@ -116,10 +120,12 @@ class PretrainedEncoders:
         }
 
     def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
-        """Return how the rows' settings differ; what an earlier version did not have yet must be at its default."""
+        """Describe how the rows' settings differ; a setting unknown to the earlier version must have its default
+        value."""
         earlier, now = dict(before.get(PRETRAINING, {})), dict(protocol[PRETRAINING])
         lines = []
         for row in rows:
+            # `pop` leaves only rows that one of the two protocols lacks; `difference` then reports them.
             if row.name in earlier and row.name in now:
                 usual = defaults(type(self.read(row)))
                 found = changed_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
@@ -127,25 +133,25 @@ class PretrainedEncoders:
         return lines + difference(earlier, now, f"{PRETRAINING}.")
 
     def describe(self, row: TableRow, out: Path) -> str:
-        """Return the row's size and training, which others may have another of, and their corpus."""
+        """Describe one row's size and training steps, which may differ from other rows', and the common corpus."""
         facts = RunFolder(self.folder(row, 0, out)).facts
         sizes = f"row '{row.name}': {facts['finished']['parameters']:,} parameters, "
         sizes += f"{facts['settings']['training']['steps']:,} steps"
         return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
 
     def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
-        """Return settings for encoders that were pretrained for minutes."""
+        """Return settings for encoders that were pretrained for minutes: a higher learning rate than the paper's."""
         return {"epochs": 3, "learning_rate": 5e-4, "length": 128}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivenEncoder:
-    """One model for every row and seed."""
+    """One existing model for all rows and seeds."""
 
     model: Path
 
     def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
-        """Yield nothing: it is there."""
+        """Yield nothing: the model exists."""
         yield from ()
 
     def folder(self, row: TableRow, seed: int, out: Path) -> Path:
@@ -153,7 +159,7 @@ class GivenEncoder:
         return self.model
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
-        """Return the hashes of its files. Raises UserError when there is no model."""
+        """Return the hashes of the model's files. Raises UserError if the folder holds no model."""
         from osbert.interop.folder import open_folder
 
         open_folder(self.model).require_config()
@@ -161,15 +167,15 @@ class GivenEncoder:
         return {"model": hashes([path for path in files if path.name != "run.json"])}
 
     def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
-        """Return nothing: it is not pretrained here."""
+        """Return nothing: no settings of pretraining can differ."""
         return []
 
     def describe(self, row: TableRow, out: Path) -> str:
-        """Return its name."""
+        """Describe the model by its path."""
         return f"the model {self.model}"
 
     def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
-        """Return what the paper did for the table."""
+        """Return the paper's settings of fine-tuning for the table."""
         return table.finetuning
 
 
@@ -182,7 +188,8 @@ def choose(
     settings: Mapping[str, Any],
     opening: Opening = CAREFUL,
 ) -> TableEncoders:
-    """Return what the options say. Raises UserError when there is neither corpus nor model, or what does not fit."""
+    """Return the encoders for the options. Raises UserError if both corpus and model are missing, or options
+    conflict."""
     if model is None and corpus is None:
         either = "" if table.varied else "--model M to fine-tune a model of yours, or "
         raise UserError(f"Give {either}--corpus C to pretrain on.", code="missing-option")
@@ -209,10 +216,11 @@ def run_folder(row: str, seed: int, name: str, out: Path) -> Path:
 
 
 def plain(name: str) -> str:
-    """Return a name of a row or a column as a folder can have it, without spaces and signs."""
+    """Return the name of a row or column as a folder name: every character that is not alphanumeric becomes a
+    hyphen."""
     return "".join(character if character.isalnum() else "-" for character in name).strip("-")
 
 
 def hashes(files: Sequence[Path]) -> dict[str, str]:
-    """Return the SHA-256 of each file by its name."""
+    """Return the SHA-256 of each file, by file name."""
     return {path.name: file_sha256(path) for path in files}

@@ -1,4 +1,4 @@
-"""Several runs of one task that answer together: what they say of the development rows, scored as one model's."""
+"""Scores an ensemble: several runs of one task predict the development rows together."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from osbert.tasks.kinds.span.questions import AnswerPrediction
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
-    """Runs that were fine-tuned alike but for their seeds, and the file that keeps their scores together."""
+    """Runs of one task that differ only in their seeds, and the file with the ensemble's metrics."""
 
     runs: Sequence[Path]
     out: Path
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the scores, once `run` has measured them."""
+        """The ensemble's metrics; available after `run`."""
         return read_own(self.out, "Remove it and give the same command again.")
 
     def run(self, watch: Watch = ignore) -> None:
-        """Measure the scores of the runs together on the development rows, unless they are there.
+        """Measure the ensemble on the development rows, unless the file with its metrics exists.
 
-        One model is in memory at a time. Raises UserError when the runs give no answers that can be joined.
+        One model is in memory at a time. Raises UserError if the predictions of the runs cannot be averaged.
         """
         if self.out.is_file():
             return

@@ -1,4 +1,4 @@
-"""The comparison of families: results.json, table.txt, and report.html with what each recipe saw and what it scored."""
+"""The comparison of families: results.json, table.txt, and report.html with each recipe's pretraining and scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from osbert.training.tracking import HELD_OUT, NAME, read_lines
 
 REPORT = "report.html"
 OFF = 0.05
-"""Largest relative deviation from the minutes before the report names a run."""
+"""Largest relative deviation from --minutes that is tolerated; the report names runs beyond it."""
 PROTOCOL_SAID = (
     "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
     "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
@@ -35,21 +35,22 @@ LOSSES = "Held-out losses are nats in each objective's own terms: those of diffe
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyRun:
-    """What one pretraining saw: its `parameters`, and its last figures by their names in metrics.jsonl."""
+    """One pretraining run: the number of `parameters`, and the `last` value of each metric in metrics.jsonl."""
 
     parameters: int
     last: Mapping[str, float]
 
     @property
     def held_out(self) -> dict[str, float]:
-        """Return the held-out loss of each objective."""
+        """The held-out loss by objective."""
         prefix, ending = f"{HELD_OUT}.", ".loss"
+        # Keys are held_out.OBJECTIVE.loss; keys with more dots are losses of parts of an objective.
         found = {name: value for name, value in self.last.items() if name.startswith(prefix) and name.endswith(ending)}
         return {name.removeprefix(prefix).removesuffix(ending): found[name] for name in found if name.count(".") == 2}
 
 
 def write_families_report(plan: TablePlan) -> str:
-    """Write results.json, table.txt and report.html of runs that have all ended; return the table."""
+    """Write results.json, table.txt and report.html after all runs have ended; return the text of the table."""
     rows = plan.table.rows
     seen = {row.name: _runs(plan, row) for row in rows}
     scores = {row.name: row_scores(plan, row) for row in rows}
@@ -81,7 +82,7 @@ def write_families_report(plan: TablePlan) -> str:
 
 
 def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
-    """Return what the pretrainings of a row saw, one a seed; only those that have ended."""
+    """Return the pretraining runs of a row, one per seed; only runs that have ended."""
     found = []
     for seed in range(plan.scale.seeds):
         folder = plan.encoders.folder(row, seed, plan.out)
@@ -93,7 +94,7 @@ def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
 
 
 def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
-    """Return the table of what each recipe saw; of several seeds the means."""
+    """Return the cells of the table on pretraining, a row per recipe; means over the seeds."""
     rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss"]]
     for name, runs in seen.items():
         if not runs:
@@ -113,7 +114,8 @@ def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
 
 
 def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
-    """Return the table of scores: mean and interval over the seeds, marked where a collapsed run is in them."""
+    """Return the cells of the table of scores: mean and interval over the seeds, marked if a collapsed run is
+    included."""
     names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
     starred = {name for column in plan.columns if column.name in plan.split_off for name in column.measured}
     rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
@@ -135,7 +137,7 @@ def _remarks(plan: TablePlan) -> Iterator[str]:
 
 
 def _times(plan: TablePlan) -> Iterator[str]:
-    """Yield which pretrainings did not have the minutes that all were to have, or are not known to."""
+    """Yield a sentence for each pretraining whose duration is unknown or deviates from --minutes by more than OFF."""
     for row, seed in itertools.product(plan.table.rows, range(plan.scale.seeds)):
         facts = RunFolder(plan.encoders.folder(row, seed, plan.out)).facts
         ended = facts.get("finished", {})
@@ -149,7 +151,7 @@ def _times(plan: TablePlan) -> Iterator[str]:
 
 
 def _strips(scores: Scores) -> Iterator[str]:
-    """Yield a picture for each column: a row a recipe, a dot a seed."""
+    """Yield a strip plot for each column: a row per recipe, a dot per seed."""
     for name in dict.fromkeys(name for found in scores.values() for name in found):
         strips = [
             Strip(
@@ -162,7 +164,7 @@ def _strips(scores: Scores) -> Iterator[str]:
 
 
 def _differences(found: Sequence[RowComparison]) -> Iterator[str]:
-    """Yield a table of the differences whose intervals exclude 0, if there are any."""
+    """Yield a table of the differences whose intervals exclude 0; nothing if there are none."""
     if found:
         head = ("data set", "above", "below", "difference in points (95% interval)")
         yield table([(one.column, one.above, one.below, one.interval) for one in found], head=head)

@@ -1,4 +1,4 @@
-"""A figure of the paper with our curves: scores after fine-tuning by steps of pretraining, as a table and a picture."""
+"""A figure of the paper with our curves: fine-tuning scores by step of pretraining, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from osbert.training.run_folder import RunFolder
 
 REPORT = "report.html"
 APART = 0.01
-"""Distance of two curves' points of the same step, as a part of the last step."""
+"""Horizontal distance between two curves' points of the same step, as a fraction of the last step."""
 PROTOCOL_SAID = (
     "Each curve is one pretraining, whose model of each step is fine-tuned with every seed; so an interval holds the "
     "chance of fine-tuning, and not that of pretraining. Scores are those of the best epoch on the development rows."
@@ -28,14 +28,14 @@ PROTOCOL_SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class StepCurve:
-    """A pretraining's scores after fine-tuning, by step: one a seed."""
+    """Fine-tuning scores of one pretraining by step, one per seed."""
 
     name: str
     scores: Mapping[int, Sequence[float]]
 
 
 def write_figure_report(plan: TablePlan) -> str:
-    """Write results.json, table.txt and report.html of runs that have all ended; return the table."""
+    """Write results.json, table.txt and report.html after all runs have ended; return the text of the table."""
     protocol, published = json.loads((plan.out / PROTOCOL).read_text("utf-8")), plan.table.published
     found = {name: _curves(plan, name) for column in plan.columns for name in column.measured}
     scores = {name: {curve.name: curve.scores for curve in curves} for name, curves in found.items()}
@@ -66,11 +66,12 @@ def write_figure_report(plan: TablePlan) -> str:
 
 
 def _curves(plan: TablePlan, column: str) -> list[StepCurve]:
-    """Return the curve of each pretraining in a column, its steps in order; without points not measured."""
+    """Return a column's curve for each pretraining, steps in order; points that were not measured are left out."""
     curves = []
     for last in (row for row in plan.table.rows if not row.encoder):
         rows = [row for row in plan.table.rows if row.encoder == last.name]
         steps = RunFolder(plan.encoders.folder(last, 0, plan.out)).facts["settings"]["training"]["steps"]
+        # The last row has step 0, its pretraining's end: give it the real number of steps.
         measured = {row.step or steps: row_scores(plan, row).get(column, []) for row in (*rows, last)}
         curves.append(StepCurve(name=last.name, scores={step: found for step, found in measured.items() if found}))
     return curves
@@ -84,7 +85,8 @@ def _rows(curves: Sequence[StepCurve]) -> list[list[str]]:
 
 
 def _picture(name: str, curves: Sequence[StepCurve]) -> str:
-    """Return the curves through the means, with a vertical line for each interval; side by side, none hides another."""
+    """Return a plot of the curves of means, with a vertical line per interval; curves are shifted so that none hides
+    another."""
     series = []
     apart = APART * max(step for curve in curves for step in curve.scores)
     for place, curve in enumerate(curves):
@@ -100,7 +102,7 @@ def _picture(name: str, curves: Sequence[StepCurve]) -> str:
 
 
 def _sentences(column: str, curves: Sequence[StepCurve]) -> Iterator[str]:
-    """Yield at which steps the curves differ, and what the last half of the steps is worth."""
+    """Yield where the curves differ, and how much the second half of the steps gains."""
     if any(len(found) < FEWEST for curve in curves for found in curve.scores.values()):
         yield TOO_FEW
         return
@@ -110,6 +112,7 @@ def _sentences(column: str, curves: Sequence[StepCurve]) -> Iterator[str]:
                 yield str(_difference(one, step, other, step, column))
     for curve in curves:
         last = max(curve.scores)
+        # The measured step nearest to the middle.
         half = min(curve.scores, key=lambda step: abs(step - last / 2))
         if half < last:
             yield str(_difference(curve, last, curve, half, column))

@@ -1,4 +1,4 @@
-"""All runs of a table of the paper: what they are, in which folders they lie, and what their figures depend on."""
+"""All runs of a table of the paper: their commands, their folders, and the protocol that their figures depend on."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from osbert.tasks import load
 
 PROTOCOL = "protocol.json"
 BY_COLUMN = ("data", "finetuning_by_column")
-"""Parts of a protocol that are of single columns: other columns may join, or stay away."""
+"""Parts of a protocol with an entry per column: columns may be added or left out later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan:
-    """All runs of a table, and where they go. `columns`: those of the table to run, whose data must be here."""
+    """All runs of a table, and their folder. `columns`: the columns to run; their data must exist."""
 
     table: PaperTable
     columns: tuple[TableColumn, ...]
@@ -42,18 +42,18 @@ class TablePlan:
     out: Path
     scale: TableScale = field(default_factory=TableScale)
     finetuning: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of fine-tuning, in place of those of the same names that are usual for the encoders."""
+    """Settings of fine-tuning; they override the encoders' defaults."""
     opening: Opening = CAREFUL
 
     @property
     def finetuning_words(self) -> tuple[str, ...]:
-        """Return the settings of fine-tuning that are common to all runs."""
+        """The settings of fine-tuning that all runs share, as words of a command line."""
         return words({**self.encoders.finetuning(self.table), **self.finetuning})
 
     def run(self, *, watch: Watch = ignore) -> None:
-        """Do all runs that are not finished.
+        """Run everything that is not finished.
 
-        Raises UserError at all that is wrong before the first, and names those that failed after the last.
+        Raises UserError before the first run with all invalid input, and after the last run with the runs that failed.
         """
         self.begin()
         if absent := [column.name for column in self.table.columns if column not in self.columns]:
@@ -68,7 +68,7 @@ class TablePlan:
             ensemble.run(watch)
 
     def begin(self) -> None:
-        """Check inputs and settings, and write the data sets' rows. Raises UserError at all that is wrong.
+        """Check inputs and settings, and write the data sets' rows. Raises UserError with all problems.
 
         Nothing is written into a folder that holds runs with another protocol.
         """
@@ -91,32 +91,35 @@ class TablePlan:
         write_json(self.out / PROTOCOL, protocol)
 
     def trials(self) -> Iterator[StudyTrial]:
-        """Yield the runs seed by seed, the encoders first, so that what waits for them seldom has to."""
+        """Yield the runs seed by seed, encoders first, so that a run seldom waits for its encoder."""
         rows = self.table.rows
         for seed in range(self.scale.seeds):
+            # The order of the rows rotates with the seed: a machine that grows slower or faster favours no row.
             turn = (*rows[seed % len(rows) :], *rows[: seed % len(rows)])  # none is always the first
+            # The points of a curve come from a single pretraining, that of seed 0.
             if not (seed and self.table.curves):
                 yield from self.encoders.trials(turn, seed, self.out)
             for row in turn:
                 yield from (self._trial(row, column, seed) for column in self.columns)
 
     def trials_of(self, row: TableRow, column: TableColumn) -> list[StudyTrial]:
-        """Return the runs of a row on a data set, one a seed."""
+        """Return the runs of a row on a data set, one per seed."""
         return [self._trial(row, column, seed) for seed in range(self.scale.seeds)]
 
     def ensemble(self) -> Ensemble | None:
-        """Return the runs of the table's one row as an ensemble, None where there is none to make."""
+        """Return the ensemble of the table's one row; None if the table has none or there is only one seed."""
         if not self.table.ensemble or self.scale.seeds < 2:
             return None
         [row], [column] = self.table.rows, self.columns
         results = [read_results(trial) for trial in self.trials_of(row, column)]
+        # With a repeated run the ensemble has other members, so its metrics go into another file.
         again = "-again" if any(len(one) > 1 for one in results) else ""
         out = self.out / "runs" / f"ensemble-of-{self.scale.seeds}{again}.json"
         return Ensemble(runs=[one[-1].trial.folder for one in results], out=out)
 
     @property
     def whole(self) -> str:
-        """Return in words which data sets keep all rows although fewer are wanted of each, "" where none does."""
+        """Describe which data sets keep all rows although --rows or --dev-rows is set; "" if there are none."""
         names = [column.name for column in self.columns if not column.files]
         if not names or not (self.scale.rows or self.scale.dev_rows):
             return ""
@@ -124,11 +127,12 @@ class TablePlan:
 
     @property
     def split_off(self) -> list[str]:
-        """Return the names of the data sets of which development rows are split off."""
+        """The names of the data sets whose development rows are split off the training file."""
         return [column.name for column in self.columns if len(column.find(self.data)) == 1]
 
     def _trial(self, row: TableRow, column: TableColumn, seed: int) -> StudyTrial:
-        """Return a row's run on a data set, and that in its place: of the same encoder, with another seed."""
+        """Return a row's run on a data set, with a second run that replaces it if it collapses: same encoder, other
+        seed."""
         name, own = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
         settings = (*self.finetuning_words, *words(column.settings), *words(row.finetuning))
         given = ("--model", str(self.encoders.folder(row, own, self.out)), "--data", str(self._data(column)))
@@ -147,9 +151,9 @@ class TablePlan:
         return self.out / "data" / plain(column.name) if column.files or not column.path else column.path
 
     def _protocol(self) -> dict[str, Any]:
-        """Return all that the figures depend on. Raises UserError when the folder's runs had something else.
+        """Return everything that the figures depend on. Raises UserError if the folder's runs had another protocol.
 
-        Data sets that were not here before, or are not here now, make no run another one.
+        Adding or removing data sets does not change the protocol of the other runs.
         """
         protocol = {
             "table": self.table.published.title,
@@ -170,10 +174,11 @@ class TablePlan:
                 "settings and data.",
                 code="begun-with-other-settings",
             )
+        # Columns of earlier calls stay in the protocol although this call may run other columns.
         return {**protocol, **{part: {**before.get(part, {}), **protocol[part]} for part in BY_COLUMN}}
 
     def _changes(self, before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
-        """Return how a protocol differs from that of the folder's runs; of columns, those that both have data of."""
+        """Describe how a protocol differs from the folder's; of the columns only those that both have are compared."""
         shared = {*before.get("data", {})} & {*protocol["data"]}
 
         def compared(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,11 +193,13 @@ class TablePlan:
         return lines + self.encoders.changes(self.table.rows, before, protocol)
 
     def _prepare(self, column: TableColumn) -> None:
-        """Write a data set's rows and read them. Raises UserError when they are missing, or cannot be fine-tuned on."""
+        """Write a data set's rows and read them back. Raises UserError if files are missing or unusable for
+        fine-tuning."""
         if not column.find(self.data):
             raise column.missing(self.data)
         column.prepare(self.data, self._data(column), rows=self.scale.rows, dev_rows=self.scale.dev_rows)
         usual = self.encoders.finetuning(self.table)
+        # Rows with equal settings are checked once; `words` makes them hashable.
         for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
             settings = keywords(usual, self.finetuning, column.settings, added)
             try:

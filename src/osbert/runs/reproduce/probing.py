@@ -1,7 +1,7 @@
-"""In which order a model's layers hold what probes read, beside the order of Tenney et al. 2019 (BERT-large).
+"""The order in which a model's layers encode linguistic tasks, beside that of Tenney et al. 2019 (BERT-large).
 
-Theirs are edge probes of OntoNotes, with two layers and pooled spans; here probes are linear, on words of open data. So
-the order of tasks compares, and single figures do not: none of the paper's stand beside these.
+The paper uses edge probes on OntoNotes, with two layers and pooled spans; here probes are linear, on words of open
+data. So only the order of tasks is comparable, and the paper's figures are not shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TASKS = {
     "arcs": ("relations", "arcs"),
     "mentions": ("coreference", "mentions"),
 }
-"""Of each analysis what it probes and the name of its figures. Chunks and whole trees are no tasks of the paper."""
+"""For each analysis: the task it probes and the name of its figures. Chunks and whole trees are not in the paper."""
 ORDER = ("part of speech", "relations", "coreference")
 CLAIM = (
     "The paper (abstract): part of speech comes first, then parsing, named entities, semantic roles, and coreference "
@@ -42,14 +42,14 @@ HEAD = (
 
 
 class ProbingPlan(AnalysisPlan):
-    """The probes of a model's layers on trees, chunks and coreference, whichever the data has."""
+    """Probes of a model's layers on trees, chunks and coreference, as far as the data has them."""
 
     title: ClassVar[str] = "Which layers hold what (Tenney et al. 2019)"
     kinds: ClassVar[Sequence[str]] = tuple(TASKS)
     needed: ClassVar[str] = "probes: they read trees (.conllu), chunks, or coreference"
 
     def compared(self, found: ModelAnalysis) -> PaperComparison | None:
-        """Return the table of tasks, the accuracy by layer, and whether the tasks come in the order of the paper."""
+        """Return the table of tasks, the accuracy by layer, and whether the tasks follow the paper's order."""
         results = {
             task: summary(figures, name) for kind, (task, name) in TASKS.items() if (figures := found.figures.get(kind))
         }
@@ -71,8 +71,9 @@ class ProbingPlan(AnalysisPlan):
 
 
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
-    """Return what the figures of an analysis say of all layers: `name` is that of a layer's accuracy."""
+    """Summarise an analysis over all layers; `name`: the name of a layer's accuracy."""
     layers, bits = named(figures, name), named(figures, f"{name}_bits")
+    # Of equal layers the lowest.
     best = max(layers, key=lambda one: one.value)
     [centre] = named(figures, f"{name}_centre")
     expected = named(figures, f"{name}_expected_layer")
@@ -88,10 +89,11 @@ def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
 
 
 def order_sentences(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield whether two or more of the paper's tasks come in its order here, by either measure."""
+    """Yield whether two or more of the paper's tasks follow its order here, by either measure."""
     tasks = [task for task in ORDER if task in results]
     for key, called in (("expected_layer", "expected layer"), ("centre", "centre of gravity")):
         if len(tasks) > 1 and all(results[task][key] is not None for task in tasks):
+            # `tasks` are in the paper's order, so their layers increase if the order holds here.
             layers = [results[task][key] for task in tasks]
             ours = ", ".join(task for _, task in sorted(zip(layers, tasks, strict=True)))
             as_there = "as in the paper" if layers == sorted(layers) else "not as in the paper"

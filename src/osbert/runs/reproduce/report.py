@@ -1,4 +1,4 @@
-"""The table of the paper with our figures: results.json, table.txt, and what became of runs that have collapsed."""
+"""Writes a table of the paper with our figures: results.json, table.txt, and a note on every collapsed run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from osbert.terminal import in_columns
 from osbert.training.tracking import NAME, read_lines
 
 AVERAGE = "average"
-"""The column that is the mean of all others; it is made where all of them were measured."""
+"""The column with the mean of all others; computed if all of them were measured."""
 MARK = "!"
-"""What stands behind a figure that counts a collapsed run."""
+"""Marks a figure that includes a collapsed run."""
 Scores = Mapping[str, Sequence[float]]
-"""Scores by column, one a seed."""
+"""Scores by column, one per seed."""
 
 
 def write_table_report(plan: TablePlan) -> str:
-    """Write results.json and table.txt of runs that have all ended; return the table."""
+    """Write results.json and table.txt after all runs have ended; return the text of the table."""
     found = {row.name: row_scores(plan, row) for row in plan.table.rows}
+    # An ensemble adds one row, with one value per column: the runs of all seeds answer together.
     if ensemble := plan.ensemble():
         [column], metrics = plan.columns, ensemble.metrics
         found[plan.table.ensemble] = {name: [metrics[score]] for name, score in column.measured.items()}
@@ -49,7 +50,7 @@ def write_table_report(plan: TablePlan) -> str:
 
 
 def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
-    """Return the scores of a row by column, one a seed; only what was measured with every seed."""
+    """Return a row's scores by column, one per seed; only metrics that were measured with every seed."""
     found: dict[str, list[float]] = {}
     for column in plan.columns:
         metrics = [read_results(trial)[-1].metrics for trial in plan.trials_of(row, column)]
@@ -59,6 +60,7 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
     if plan.table.perplexity:
         folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
         found[plan.table.perplexity] = [perplexity(folder) for folder in folders]
+    # The average is taken seed by seed, so that it has a standard deviation of its own.
     others = [name for name in plan.table.published.columns if name != AVERAGE]
     if AVERAGE in plan.table.published.columns and {*others} <= {*found}:
         found[AVERAGE] = [statistics.fmean(values) for values in zip(*(found[name] for name in others))]
@@ -66,13 +68,14 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
 
 
 def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:
-    """Return the table: our rows, with the paper's figures in brackets, then the paper's rows that are not ours."""
+    """Return the cells of the table: our rows, published figures in brackets, then published rows that were not run."""
     names, published = plan.table.headings, plan.table.published.figures
     lines = [["ours (published)", *(f"{name}*" if name in plan.split_off else name for name in names)]]
     for row, scores in found.items():
         lines.append([row])
         marks = row_marks(plan, row)
         for name in names:
+            # A perplexity is shown as it is; all other metrics are fractions shown in per cent.
             scale = 1 if name == plan.table.perplexity else 100
             theirs = published.get(row, {}).get(name)
             ours = spread(scores.get(name, []), scale=scale) + (marks.get(name, "") if name in scores else "")
@@ -84,7 +87,8 @@ def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:
 
 
 def mean_line(plan: TablePlan, row: str, scores: Scores) -> str:
-    """Return in words the mean of the columns that were measured, ours and theirs, where there is no average."""
+    """Return a sentence with our and the published mean over the measured columns; "" if the average itself is
+    known."""
     published = plan.table.published
     names = [name for name in published.columns if name in scores]
     if AVERAGE not in published.columns or AVERAGE in scores or not names:
@@ -96,13 +100,14 @@ def mean_line(plan: TablePlan, row: str, scores: Scores) -> str:
 
 
 def collapsed_lines(plan: TablePlan) -> list[str]:
-    """Return what became of each run that has collapsed, row by row."""
+    """Return one line for each run that has collapsed, row by row."""
     trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
     return [line for trial in trials if (line := collapse(trial))]
 
 
 def collapse(trial: StudyTrial) -> str:
-    """Return what became of a run if it has collapsed, "" where all is well."""
+    """Describe a collapsed run and the run that replaced it; "" if the run did not collapse."""
+    # A trial has a second result only if its first run collapsed and was repeated with another seed.
     first, *others = read_results(trial)
     if not others:
         return ""
@@ -112,7 +117,8 @@ def collapse(trial: StudyTrial) -> str:
 
 
 def perplexity(run: Path) -> float:
-    """Return the perplexity of masked pieces on the held-out text, as measured at the end of a pretraining."""
+    """Return the perplexity of masked tokens on held-out text, exp(loss), at the last evaluation of a pretraining
+    run."""
     losses = [line["held_out.mlm.loss"] for line in read_lines(run / NAME) if "held_out.mlm.loss" in line]
     return math.exp(losses[-1])
 
@@ -122,7 +128,7 @@ def _counts_collapsed(trial: StudyTrial) -> bool:
 
 
 def row_marks(plan: TablePlan, name: str) -> dict[str, str]:
-    """Return what stands behind a row's figures, by column: a mark where a collapsed run is in them."""
+    """Return MARK for each column of the row whose figure includes a collapsed run."""
     [row] = [row for row in plan.table.rows if row.name == name] or plan.table.rows[:1]  # the first: of an ensemble
 
     def amiss(column: TableColumn) -> bool:

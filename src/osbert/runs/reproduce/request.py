@@ -1,4 +1,4 @@
-"""What a user wants reproduced, and how it becomes a plan whose inputs and settings fit together."""
+"""A user's request for a reproduction, and its conversion into a plan with consistent inputs and settings."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.runs.reproduce.settings import split_settings, table_schemas
 
 MEASURED: Mapping[str, type[AnalysisPlan]] = {"attention": AttentionPlan, "probing": ProbingPlan}
-"""The reproductions that measure a model that is there, by name."""
+"""The reproductions that analyse an existing model, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableRequest:
-    """A table, figure or comparison by its `name`, with the options of the command; nothing is opened yet."""
+    """A table, figure or comparison by its `name`, with the options of the command; no file is opened yet."""
 
     name: str
     data: Path
@@ -34,11 +34,11 @@ class TableRequest:
     recipe: str
     scale: TableScale = field(default_factory=TableScale)
     settings: Sequence[str] = ()
-    """The words of the command line with settings of pretraining and fine-tuning."""
+    """The command line's words with settings of pretraining and fine-tuning."""
     opening: Opening = CAREFUL
 
     def plan(self) -> TablePlan | AnalysisPlan:
-        """Return the plan. Raises UserError at options and settings that there are not, or that contradict."""
+        """Return the plan. Raises UserError if options or settings are unknown or conflict."""
         self.scale.check()
         if measured := MEASURED.get(self.name):
             return self._measuring(measured)
@@ -61,7 +61,7 @@ class TableRequest:
         )
 
     def _measuring(self, plan: type[AnalysisPlan]) -> AnalysisPlan:
-        """Return the plan of an analysis. Raises UserError at options of tables that train models."""
+        """Return the plan of an analysis. Raises UserError for options that apply only to tables that train models."""
         if self.settings or self.corpus or self.scale != TableScale() or self.recipe != RECIPE:
             raise UserError(
                 f"{self.name} measures a model and trains none: of the options it takes --model, --data and --out.",

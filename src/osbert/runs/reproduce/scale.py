@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from osbert.errors import UserError
 
 RECIPE = "cpu"
-"""The recipe of the rows where none is named."""
+"""The recipe of all rows if --recipe is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,25 +15,27 @@ class TableScale:
     """How much of a table is run."""
 
     shrink: int = 1
-    """For table6: what the widths of the encoders are divided by."""
+    """For table6: the divisor of the encoders' widths."""
     seeds: int = 3
-    """Runs of each row, with seeds 0, 1, 2, ..."""
+    """Runs per row, with seeds 0, 1, 2, ..."""
     rows: int = 4000
-    """Most training rows of a data set, sampled at random; 0 for all. Data of your own (classify=FOLDER) keep all."""
+    """Most training rows of a data set, sampled at random; 0 for all. Your own data (classify=FOLDER) keeps all
+    rows."""
     dev_rows: int = 0
-    """Most development rows, sampled alike; 0 for all. Figures on fewer rows have wide intervals."""
+    """Most development rows, sampled likewise; 0 for all. Fewer rows give wider intervals."""
     jobs: int = 1
-    """Runs at a time; the processor's cores are shared out among them."""
+    """Parallel runs; they divide the processor's cores among them."""
     recipes: str = ""
-    """For families: the recipes to compare, names or files with commas between; all of its own if none is named."""
+    """For families: the recipes to compare, comma-separated names or files; by default all of the comparison's own."""
     tasks: str = ""
-    """The data sets to fine-tune on, with commas between: mrpc; squad=FOLDER where it lies elsewhere; classify=FOLDER,
-    or any task of osbert finetune, for your own. Each must be there."""
+    """The data sets to fine-tune on, comma-separated: mrpc; squad=FOLDER if it lies elsewhere; classify=FOLDER, or any
+    task of osbert finetune, for your own. Each must exist."""
     points: int = 5
-    """For figure5: the steps of a pretraining, evenly apart up to the last, whose models are fine-tuned."""
+    """For figure5: the number of evenly spaced steps of a pretraining, the last one included, whose models are
+    fine-tuned."""
 
     def check(self) -> None:
-        """Raise UserError at a number that is too small."""
+        """Raise UserError if a number is too small."""
         for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1), ("points", 1)):
             if (value := getattr(self, name)) < least:
                 raise UserError(

@@ -1,4 +1,4 @@
-"""The settings of a table's runs in two tables, `pretraining` and `finetuning`: one schema, for the command line."""
+"""The command line's settings of a table's runs as one schema with two tables, `pretraining` and `finetuning`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ PRETRAINING, FINETUNING = "pretraining", "finetuning"
 
 
 def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), opening: Opening = CAREFUL) -> list[type]:
-    """Return a schema for each recipe and each task that the table has, with the settings of both parts.
+    """Return schemas with the settings of both parts; each recipe and each task of the table is in one or more.
 
-    `name`: the recipe of pretraining, where rows have none. `words`: those of the command line, which may name
-    objectives of its own. Raises UserError at a recipe, an objective or a family that there is not.
+    `name`: the recipe of rows without their own. `words`: the command line, which may name objectives. Raises UserError
+    for an unknown recipe, objective or family.
     """
     chosen = among(words, _tables(pretraining=Recipe))
+    # Objectives and the family on the command line decide which settings a recipe's schema has.
     basic = {path.removeprefix(f"{PRETRAINING}."): value for path, value in chosen.items()}
     recipes = [recipe_schema(one, recipe.read(one), basic, opening) for one in table.recipes or [name]]
     tasks = [schema(task) for task in table.tasks]
+    # Each recipe and each task once, rather than every combination: names need only occur in one of the schemas.
     pairs = [*((one, tasks[0]) for one in recipes[1:]), *((recipes[0], task) for task in tasks)]
     return [_tables(pretraining=pretraining, finetuning=task) for pretraining, task in pairs]
 
 
 def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of pretraining and of fine-tuning among the words of a command line, by their names.
+    """Split the words of a command line into settings of pretraining and of fine-tuning, by name.
 
-    Names that both parts have are of pretraining. Settings of fine-tuning have their shortest names, by which the
-    usual ones are overruled. Raises UserError as `given` does, and at --finetuning "...".
+    A name that both parts have belongs to pretraining. Settings of fine-tuning are returned by their shortest names,
+    which the defaults use, too. Raises UserError like `given`, and for --finetuning "...".
     """
     _refuse_joined(words)
     chosen = given(words, *schemas)
@@ -48,9 +50,9 @@ def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[
 
 
 def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
-    """Return whether two command lines, each as `shlex.join` gives it, have the same settings of fine-tuning.
+    """Return whether two command lines, each as `shlex.join` writes it, have the same settings of fine-tuning.
 
-    A line that cannot be read, as an edited file may have it, is like no other.
+    A line that cannot be parsed, such as one of an edited file, equals no other.
 
     >>> from osbert.runs.reproduce.tables import read_table
     >>> same_finetuning("--epochs 3 --length 64 --training.epochs 1", "--epochs 1 --length 64", read_table("table5"))
@@ -64,10 +66,11 @@ def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
 
 
 def _refuse_joined(words: Sequence[str]) -> None:
-    """Raise UserError at --finetuning "...", which was one option with all settings of fine-tuning once."""
+    """Raise UserError if the line has --finetuning "...": an earlier version took all settings of fine-tuning there."""
     for word, after in zip(words, [*words[1:], ""]):
         name, equals, value = word.partition("=")
         if name == "--finetuning":
+            # Show the old argument in the new spelling: a prefix for every option in it.
             each = re.sub(r"(?<!\S)--(?=\w)", "--finetuning.", value if equals else after)
             raise UserError(
                 f"--finetuning takes one setting at a time: {each or '--finetuning.epochs 3'}", code="replaced-option"
@@ -75,7 +78,7 @@ def _refuse_joined(words: Sequence[str]) -> None:
 
 
 def _shortest(path: str, paths: Collection[str]) -> str:
-    """Return the name of a setting of fine-tuning without its tables; with them where others have that name too."""
+    """Return the short name of a setting of fine-tuning; its full name with tables if the short one is ambiguous."""
     short = f"{FINETUNING}.{path.rpartition('.')[2]}"
     unique = sum(short in recipe.short_names(other) for other in paths) == 1
     return (short if unique else path).removeprefix(f"{FINETUNING}.")

@@ -1,4 +1,4 @@
-"""The tables of the paper as osbert runs them: what tables/*.toml say of the encoders and of the data sets."""
+"""The tables of the paper as osbert runs them, read from tables/*.toml: their encoders and data sets."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ WIDTH, HEADS = "model.width", "model.heads"
 
 @dataclass(frozen=True, kw_only=True)
 class TableRow:
-    """A row of a table: how its encoder is pretrained, and what fine-tuning adds."""
+    """A row of a table: how its encoder is pretrained, and settings of fine-tuning for this row alone."""
 
     name: str
     pretraining: Mapping[str, Any] = field(default_factory=dict)
     finetuning: Mapping[str, Any] = field(default_factory=dict)
     encoder: str = ""
-    """The row whose encoder this one takes, where it has none of its own."""
+    """The row whose encoder this row uses; empty if it has its own."""
     step: int = 0
-    """The step of that encoder's pretraining whose model it takes; 0 for the last."""
+    """The step of that encoder's pretraining whose intermediate model is used; 0 for the final model."""
     recipe: str = ""
-    """The recipe that its encoder is pretrained by; empty for that of all rows."""
+    """The recipe of its pretraining; empty for the recipe that all rows share."""
     usual: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of its pretraining that those of the command line overrule."""
+    """Default settings of its pretraining; the command line takes precedence."""
 
     def shrunk(self, factor: int) -> TableRow:
-        """Return the row with the width of its encoder, if it says one, divided; raises UserError if it cannot be."""
+        """Return the row with the width of its encoder divided. Raises UserError if the width is not divisible."""
         if WIDTH not in self.pretraining:
             return self
         width, heads = self.pretraining[WIDTH], self.pretraining[HEADS]
+        # Every head must keep a whole number of dimensions: width / factor / heads.
         if factor < 1 or width % (factor * heads):
             message = f"--shrink {factor} cannot be: {heads} heads must share a width of {width} / {factor} evenly."
             raise UserError(message, code="invalid-value")
@@ -49,7 +50,7 @@ class TableRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeClaim:
-    """What a paper says: the encoders of one row are `above` those of another, `below`, on tasks."""
+    """A claim of a paper: on some tasks the encoders of row `above` score higher than those of row `below`."""
 
     says: str
     above: str
@@ -64,52 +65,52 @@ class PaperTable:
     rows: tuple[TableRow, ...]
     columns: tuple[TableColumn, ...]
     measure: str = "accuracy"
-    """What the columns hold, in words."""
+    """The metric of the columns, for the report's text."""
     perplexity: str = ""
-    """The column with the perplexity of masked pieces on held-out text, where there is one."""
+    """The column with the perplexity of masked tokens on held-out text; empty if there is none."""
     finetuning: Mapping[str, Any] = field(default_factory=lambda: {"epochs": 3, "learning_rate": 3e-5, "length": 128})
-    """The default settings of fine-tuning for a model that is given."""
+    """Default settings of fine-tuning for a model given with --model."""
     ensemble: str = ""
-    """The row in which all seeds' runs answer together, where there is one."""
+    """The row for the ensemble of all seeds' runs; empty if there is none."""
     title: str = ""
-    """What it shows, where it is none of the paper's."""
+    """The title; empty for the title of the paper's table."""
     usual: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of pretraining, of all rows, that those of the command line overrule."""
+    """Default settings of pretraining for all rows; the command line takes precedence."""
     more: tuple[TableColumn, ...] = ()
-    """Data sets that are taken where they are named (--tasks)."""
+    """Further data sets, used only if --tasks names them."""
     curves: bool = False
-    """Whether each row is fine-tuned from several steps of one pretraining; seeds are then those of fine-tuning."""
+    """Whether each row is fine-tuned from several steps of one pretraining. Seeds then vary the fine-tuning only."""
     claims: tuple[RecipeClaim, ...] = ()
-    """Which row the papers say to be above which."""
+    """Claims of the papers on which row scores higher."""
 
     @property
     def published(self) -> PublishedTable:
-        """Return the figures of the paper."""
+        """The published figures of the paper."""
         return TABLES.get(self.name) or FIGURES.get(self.name) or PublishedTable(title=self.title, figures={})
 
     @property
     def recipes(self) -> list[str]:
-        """Return the recipes that rows have of their own, each once."""
+        """The recipes that belong to single rows, without duplicates."""
         return [*dict.fromkeys(row.recipe for row in self.rows if row.recipe)]
 
     @property
     def tasks(self) -> list[str]:
-        """Return the tasks that the columns are fine-tuned as, each once."""
+        """The tasks of all columns, without duplicates."""
         return [*dict.fromkeys(column.task or column.set for column in self.columns)]
 
     @property
     def varied(self) -> bool:
-        """Return whether the rows are encoders that differ, so that no given model can stand for all."""
+        """Return whether the rows have different encoders, so that one --model cannot serve for all."""
         return any(row.pretraining or row.recipe for row in self.rows)
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """Return the paper's columns, then those that it does not have."""
+        """The paper's columns, then the columns that the paper does not have."""
         ours = (name for column in self.columns for name in column.measured)
         return tuple(dict.fromkeys([*self.published.columns, *ours]))
 
     def shrunk(self, factor: int) -> PaperTable:
-        """Return the table with the widths of its encoders divided; raises UserError when they cannot be."""
+        """Return the table with the widths of its encoders divided. Raises UserError if a width is not divisible."""
         if factor == 1:
             return self
         rows = tuple(row.shrunk(factor) for row in self.rows)
@@ -121,13 +122,14 @@ class PaperTable:
         return replace(self, rows=rows)
 
     def differing(self) -> dict[str, dict[str, str]]:
-        """Return the settings of fine-tuning that single rows and columns have beside those of all, by their names."""
+        """Return the settings of fine-tuning of single rows and columns, beyond the common ones, by name."""
         rows = {row.name: shlex.join(words(row.finetuning)) for row in self.rows if row.finetuning}
         columns = {one.name: shlex.join(words(one.settings)) for one in self.columns if one.settings}
         return {"finetuning_by_column": columns, "finetuning_by_row": rows}
 
     def own_settings(self, columns: Sequence[TableColumn]) -> list[str]:
-        """Return in words, a line each, what rows and these columns have beside the settings of all."""
+        """Describe, one line each, the settings that single rows and `columns` have beyond the common ones."""
+        # Columns that were not run are left out of the description.
         there, own = {one.name for one in columns}, self.differing()
         found = [("Column", name, said) for name, said in own["finetuning_by_column"].items() if name in there]
         found += [("Row", name, said) for name, said in own["finetuning_by_row"].items()]
@@ -136,7 +138,7 @@ class PaperTable:
         return lines + [f"Row '{name}': pretrained with {said}." for name, said in trained]
 
     def present(self, data: Path) -> tuple[TableColumn, ...]:
-        """Return the columns whose files are there. Raises UserError that lists all files when none is."""
+        """Return the columns whose files exist. Raises UserError with a list of all files if none exists."""
         present = tuple(column for column in self.columns if column.find(data))
         if not present:
             problems = Problems(heading=f"This table cannot be run: {data} has none of its data sets")
@@ -147,20 +149,20 @@ class PaperTable:
 
 
 def table_names() -> list[str]:
-    """Return the names of all that can be reproduced."""
+    """Return the names of all tables, figures and comparisons that can be reproduced."""
     folder = importlib.resources.files(__package__) / "tables"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def read_table(name: str) -> PaperTable:
-    """Return a table by its name, such as "table5"."""
+    """Read a table by its name, such as "table5"."""
     file = importlib.resources.files(__package__) / "tables" / f"{name}.toml"
     table = tomllib.loads(file.read_text(encoding="utf-8"))
     return recipe.build(PaperTable, {"name": name, **table}, where=f"{name}.toml")
 
 
 def words(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return settings as the words of a command line; of a boolean the name alone.
+    """Return settings as words of a command line; a boolean becomes its name alone.
 
     >>> words({"mlm.mask": 0.8, "learning_rate": 5e-4, "objectives": "mlm", "merge": True, "data.workers": False})
     ('--mlm.mask', '0.8', '--learning-rate', '5e-4', '--objectives', 'mlm', '--merge', '--data.no-workers')
@@ -174,13 +176,14 @@ def words(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as `words` gives them to a command, but by name: of several of one name the last holds.
+    """Return settings as `words` passes them to a command, by name; for duplicates the last one wins.
 
     >>> keywords({"mlm.mask": 0.8, "merge": True}, {"mlm.mask": 1.0})
     {'merge': True, 'mlm.mask': '1'}
     """
     named: dict[str, Any] = {}
     for name, value in (item for one in settings for item in one.items()):
+        # Remove an earlier value first, so that the name moves to the end: order decides between long and short names.
         named.pop(name, None)
         named[name] = value if isinstance(value, bool) else recipe.Word(_word(value))
     return named
@@ -190,14 +193,16 @@ def _word(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if value and abs(value) < 0.01:
+        # "5e-4" as users write it; :g would give 0.0005, and 5e-05 with a zero.
         digits, _, exponent = f"{value:.12e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:g}"
 
 
 def spread(values: Sequence[float], *, scale: float = 100) -> str:
-    """Return a mean and its standard deviation in per cent, "71.2 +- 0.4"; the deviation from two values on."""
+    """Format a mean and its standard deviation in per cent, "71.2 +- 0.4"; the deviation needs two values."""
     if not values:
         return "-"
+    # ddof=1: the values are a sample of all seeds.
     text = f"{scale * float(np.mean(values)):.1f}"
     return text + (f" +- {scale * float(np.std(values, ddof=1)):.1f}" if len(values) > 1 else "")

@@ -1,4 +1,4 @@
-"""What scores of several seeds say in plain sentences: which of two is above the other, and which claims show."""
+"""Describes scores of several seeds in sentences: which of two rows is higher, and which claims of a paper hold."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from osbert.evaluation.compare import CONFIDENCE, FEWEST, Summary, summarise
 from osbert.runs.reproduce.tables import RecipeClaim
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""Scores by row and column, one a seed."""
+"""Scores by row and column, one per seed."""
 TOO_FEW = f"Fewer than {FEWEST} seeds give no intervals, so nothing is said of what is above what (--seeds 3)."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowComparison:
-    """Two rows in one column: the `differences`, `above` less `below`, of runs with the same seed."""
+    """Two rows in one column. `differences`: score of `above` minus score of `below`, for each seed that both have."""
 
     above: str
     below: str
@@ -26,24 +26,24 @@ class RowComparison:
 
     @property
     def summary(self) -> Summary:
-        """Return the differences as a few numbers."""
+        """Summary statistics of the differences: count, mean and confidence interval."""
         return summarise(self.differences)
 
     @property
     def interval(self) -> str:
-        """Return the mean difference and its interval, in points of 100."""
+        """The mean difference and its confidence interval, in percentage points, such as "+1.2 (+0.3 to +2.1)"."""
         low, high = (100 * end for end in self.summary.interval)
         return f"{100 * self.summary.mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
     def turned(self) -> RowComparison:
-        """Return it with the higher row first."""
+        """Return the same comparison with the higher row as `above`."""
         if self.summary.mean >= 0:
             return self
         differences = [-one for one in self.differences]
         return RowComparison(above=self.below, below=self.above, column=self.column, differences=differences)
 
     def __str__(self) -> str:
-        """Return a sentence."""
+        """Describe the difference in one sentence, with its interval."""
         if not self.summary.sign:
             said = "are not told apart: the interval of the difference"
             return f"{self.column}: {self.above} and {self.below} {said}, {self.interval}, holds 0."
@@ -55,7 +55,8 @@ class RowComparison:
 
 
 def compared(scores: Scores, above: str, below: str) -> list[RowComparison]:
-    """Return two rows beside each other in every column that both have."""
+    """Compare two rows in every column that both have."""
+    # Runs with the same seed are paired: the variance that a seed causes in both rows cancels in the difference.
     pairs = {name: zip(scores[above][name], scores[below][name]) for name in scores[above] if name in scores[below]}
     return [
         RowComparison(above=above, below=below, column=name, differences=[one - other for one, other in pair])
@@ -64,20 +65,22 @@ def compared(scores: Scores, above: str, below: str) -> list[RowComparison]:
 
 
 def all_compared(scores: Scores) -> list[RowComparison]:
-    """Return every two rows in every column that both have."""
+    """Compare every pair of rows in every column that both have."""
     return [one for above, below in itertools.combinations(scores, 2) for one in compared(scores, above, below)]
 
 
 def apart(found: Sequence[RowComparison]) -> list[RowComparison]:
-    """Return those whose interval excludes 0, the higher row first, column by column and the largest before others."""
+    """Return the comparisons whose interval excludes 0, the higher row as `above`, sorted by column, largest first."""
+    # The sign is 0 if the interval contains 0.
     turned = [one.turned() for one in found if one.summary.sign]
     return sorted(turned, key=lambda one: (one.column, -one.summary.mean))
 
 
 def counted(found: Sequence[RowComparison]) -> str:
-    """Return how many differences exclude 0, and how many would by chance; or why that is unknown."""
+    """Describe how many intervals exclude 0, and how many would by chance; TOO_FEW if there are too few seeds."""
     if not found or found[0].summary.count < FEWEST:
         return TOO_FEW
+    # Expected number of false positives without a correction for multiple comparisons.
     chance = (1 - CONFIDENCE) * len(found)
     return (
         f"Of {len(found)} differences the intervals of {len(apart(found))} exclude 0. If no two rows differed, chance "
@@ -86,7 +89,7 @@ def counted(found: Sequence[RowComparison]) -> str:
 
 
 def claim_sentence(claim: RecipeClaim, scores: Scores) -> str:
-    """Return whether a claim shows, column by column; "" where one of its rows is not there."""
+    """Describe whether a claim holds in each column; "" if one of its rows was not run."""
     found = compared(scores, claim.above, claim.below) if {claim.above, claim.below} <= {*scores} else []
     if not found:
         return ""
@@ -104,7 +107,7 @@ def claim_sentence(claim: RecipeClaim, scores: Scores) -> str:
 
 
 def spelt(values: Sequence[float], *, scale: float = 100, digits: int = 1) -> str:
-    """Return the mean and its interval: "71.2 (70.1 to 72.3)"; of fewer than three values the mean alone.
+    """Format the mean and its interval as "71.2 (70.1 to 72.3)"; the mean alone for fewer than three values.
 
     >>> spelt([0.70, 0.71, 0.72]), spelt([0.7]), spelt([])
     ('71.0 (68.5 to 73.5)', '70.0', '-')

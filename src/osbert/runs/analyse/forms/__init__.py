@@ -1,1 +1,1 @@
-"""Forms of data that analyses read, one in each file, which gives it its name."""
+"""Forms of data that analyses read; each file defines one and gives it its name."""

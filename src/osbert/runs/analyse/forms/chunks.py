@@ -1,4 +1,4 @@
-"""Sentences with their chunks, in the columns of CoNLL-2000: a word, its part of speech, and B-, I- or O."""
+"""Sentences with their chunks, in CoNLL-2000's columns: a word, its part of speech, and a tag B-, I- or O."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from osbert.terminal import counted
 
 COLUMNS = 3
 TAG = re.compile("O|[BI]-(NP|VP|PP|ADJP|ADVP|SBAR|PRT|CONJP|INTJ|LST|UCP)")
-"""The chunks of Tjong Kim Sang and Buchholz 2000, table 1, as they are tagged."""
+"""The chunk tags of Tjong Kim Sang and Buchholz 2000, table 1."""
 
 Placed = tuple[Example, PlacedWords]
 
 
 class ChunkForm(DataForm):
-    """Sentences to train probes of chunks on and sentences to score them on."""
+    """Sentences to train probes of chunks on, and sentences to score them on."""
 
     place = 2
     files = "chunks (columns of CoNLL-2000)"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether most lines have three columns, and chunks in the last; others are named, not read as text."""
+        """Return whether most lines have three columns with a chunk tag in the last."""
         rows = [cells for line in file.lines if (cells := line.split())]
         return 2 * sum(len(cells) == COLUMNS and bool(TAG.fullmatch(cells[-1])) for cells in rows) > len(rows)
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> TextSample:
-        """Return a sample of the sentences of some files: those to train on, then those to score."""
+        """Return a sample of the sentences of some files, in two parts: for training, and for scoring."""
         problems = unusable_rows("sentences")
         rng = np.random.default_rng([sampling.options.seed, 2])
         encoding = sampling.reading.encoding

@@ -24,7 +24,7 @@ LINES = 100
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file, by which its form is known; empty where it cannot be read: its form then refuses it.
+    """The beginning of a file, to detect its form; empty if it cannot be read, which the form then reports.
 
     `task`: what the model was fine-tuned on, None for an encoder.
     """
@@ -34,7 +34,7 @@ class FileHead:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """Return the first lines of a text, without their ends; none of other files, and of archives."""
+        """The first lines of a text file, without line ends; none for archives and other files."""
         if plain_suffix(self.path) in (".parquet", ".tar"):
             return ()
         try:
@@ -45,7 +45,7 @@ class FileHead:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Return the names of a table's columns: of CSV, TSV, JSON lines or Parquet."""
+        """The names of a table's columns: CSV, TSV, JSON lines or Parquet."""
         if plain_suffix(self.path) not in TABLES:
             return frozenset()
         try:
@@ -56,7 +56,7 @@ class FileHead:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How files are sampled, for one model. `packer`: with the length that the model reads at most.
+    """How files are sampled for one model. `packer`: encodes texts up to the model's longest sequence.
 
     `task`: what it was fine-tuned on, None for an encoder.
     """
@@ -68,19 +68,19 @@ class Sampling:
 
 
 class DataForm:
-    """A form of data, called as its file: `reads` of an analysis is that name. The one public class of its file."""
+    """A form of data, named after its file: the `reads` of an analysis is that name. The file's only public class."""
 
     place: ClassVar[int]
-    """Its turn: a file is of the first form that knows it."""
+    """Its priority: a file belongs to the first form that recognises it."""
     files: ClassVar[str]
-    """What files of it are, for messages."""
+    """A noun phrase for files of this form, for messages."""
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether a file is of this form."""
+        """Return whether a file has this form."""
         raise NotImplementedError
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> Sample:
-        """Return a sample of some files of this form, with notes on what was read; an empty one of no files.
+        """Return a sample of some files of this form, with notes on the reading; an empty sample for no files.
 
         Raises UserError that lists everything that cannot be used, unless the reading leaves such out (errors
         "replace"): then it is counted and noted.
@@ -88,5 +88,5 @@ class DataForm:
         raise NotImplementedError
 
     def sentences(self, sample: Sample) -> Sequence[Example]:
-        """Return the sentences of a sample, laid out, which are read as texts where the data has no others."""
+        """Return the encoded sentences of a sample; they serve as texts if the data has no others."""
         return ()

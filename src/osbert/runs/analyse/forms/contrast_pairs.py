@@ -1,4 +1,4 @@
-"""Pairs of sentences that name different groups: tables with the columns sent_more and sent_less (CrowS-Pairs)."""
+"""Pairs of sentences on different groups: tables with the columns sent_more and sent_less (CrowS-Pairs)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ KIND = "bias_type"
 
 
 class ContrastPairForm(DataForm):
-    """Pairs, all of which are read."""
+    """Pairs; all of them are read."""
 
     place = 3
     files = f"pairs of sentences (a table with the columns {' and '.join(COLUMNS)})"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether both columns are there."""
+        """Return whether both columns exist."""
         return file.columns >= {*COLUMNS}
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[ContrastPair]:
-        """Return all pairs, with what their groups differ in, the column bias_type."""
+        """Return all pairs, each with its bias_type: the attribute in which the groups differ."""
         problems = unusable_rows("pairs of sentences")
         pairs: list[ContrastPair] = []
         rows = [(path, row) for path in files for row in table_rows(path, COLUMNS, sampling, problems)]

@@ -1,4 +1,4 @@
-"""Texts with mentions of one thing: CoNLL-2012's columns (LitBank), and GAP's table of ambiguous pronouns."""
+"""Texts with coreference links: CoNLL-2012's columns (LitBank), and GAP's table of ambiguous pronouns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from osbert.terminal import counted
 
 
 class CoreferenceForm(DataForm):
-    """Texts to choose heads on and texts to score them on; no document, or row of GAP, has texts of both parts."""
+    """Texts to choose heads on and texts to score them on; each document or GAP row is in one part only."""
 
     place = 2
     files = "coreference (CoNLL-2012's columns, or GAP's table)"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether a file begins as a document of CoNLL-2012 does, or has GAP's columns."""
+        """Return whether a file begins like a CoNLL-2012 document, or has GAP's columns."""
         return _is_document(file) or {*GAP} <= {*(file.lines[0].split("\t") if file.lines else ())}
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[LinkedItem]:
-        """Return a sample of the texts that have links, of both sorts of files."""
+        """Return a sample of the texts with links, from both kinds of files."""
         problems = unusable_rows("texts")
         encoding = sampling.reading.encoding
         items: list[LinkedItem] = []

@@ -1,4 +1,4 @@
-"""Facts: tables with the columns sub_label and obj_label, and tables of patterns with [X] and [Y], as ParaRel has.
+"""Facts: tables with columns sub_label and obj_label, and tables of patterns with [X] and [Y], such as ParaRel's.
 
 Both belong to a relation, which is the name of the file: facts/P36.jsonl and patterns/P36.jsonl.
 """
@@ -24,13 +24,13 @@ SUBJECT, OBJECT = "[X]", "[Y]"
 
 
 class FactForm(DataForm):
-    """Relations, of each of which some facts are read."""
+    """Relations, with a sample of facts for each."""
 
     place = 4
     files = f"facts (tables with the columns {' and '.join(COLUMNS)}, and of the same names with the column {PATTERN})"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the columns of facts are there, or that of patterns."""
+        """Return whether the columns of facts, or the column of patterns, exist."""
         return file.columns >= {*COLUMNS} or PATTERN in file.columns
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[FactRelation]:
@@ -47,10 +47,12 @@ class FactForm(DataForm):
             else:
                 patterns.setdefault(stem(path), []).extend(_patterns(path, sampling, problems))
         read = sum(map(len, facts.values()))
+        # Sorted: the order of relations must not depend on that of the files.
         shared = sorted(facts.keys() & patterns.keys())
         made = [_relation(name, facts[name], patterns[name], sampling) for name in shared]
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
+        # A relation with a single object can be answered without the subject.
         found = [relation for relation in made if relation.facts and len(relation.objects) > 1]
         sentences = [one for relation in found for _, own in relation.facts for one in own]
         usable = sum(sum(relation.counts) for relation in made)
@@ -67,11 +69,12 @@ class FactForm(DataForm):
 
 
 def _relation(name: str, facts: Sequence[tuple[str, str]], patterns: Sequence[str], sampling: Sampling) -> FactRelation:
-    """Return a relation with some of its facts: those whose object is one piece and whose sentences fit."""
+    """Return a relation with a sample of the facts whose object is one token and whose sentences fit."""
     objects = {one: pieces[0] for _, one in facts if len(pieces := _pieces(one, sampling)) == 1}
     fitting = [(subject, objects[one]) for subject, one in facts if one in objects]
     counts = Counter(answer for _, answer in fitting)
     places = {answer: place for place, answer in enumerate(counts)}
+    # The name is part of the seed, so a relation's sample does not depend on the other relations.
     rng = np.random.default_rng([sampling.options.seed, 3, *name.encode()])
     drawn, _ = draw(fitting, sampling.options.pairs, rng)
     laid = [(places[answer], _sentences(subject, patterns, sampling)) for subject, answer in drawn]
@@ -96,14 +99,16 @@ def _patterns(path: Path, sampling: Sampling, problems: Problems) -> Iterator[st
 
 
 def _pieces(text: str, sampling: Sampling) -> Pieces:
-    """Return the pieces of an object, which is a word in the middle of a sentence."""
+    """Return the tokens of an object, encoded as a word in mid-sentence."""
     tokenizer = sampling.packer.tokenizer
+    # Encoded behind a word, since byte-level vocabularies write a leading space into the token.
     before, whole = tokenizer.encode("a"), tokenizer.encode(f"a {text}")
     return tuple(whole[len(before) :].tolist())
 
 
 def _sentences(subject: str, patterns: Sequence[str], sampling: Sampling) -> tuple[Pieces, ...]:
-    """Return the pieces of a fact in each pattern, the mask in the place of its object; none where one does not fit."""
+    """Return the tokens of a fact in each pattern, its object masked; [] if one is too long."""
+    # A subject that contains the mask would add a second masked position.
     texts = [pattern.replace(SUBJECT, subject.replace(MASK, "")).replace(OBJECT, MASK) for pattern in patterns]
     found = [masked_pieces(text, sampling.packer.tokenizer)[0] for text in texts]
     fitting = all(len(one) <= sampling.packer.room(1) for one in found)

@@ -1,4 +1,4 @@
-"""Minimal pairs: tables with a column sentence_good and one sentence_bad, as BLiMP's files have."""
+"""Minimal pairs: tables with the columns sentence_good and sentence_bad, such as BLiMP's files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PARADIGM, PHENOMENON = "UID", "linguistics_term"
 
 
 class MinimalPairForm(DataForm):
-    """Pairs, of which some of each paradigm are read."""
+    """Minimal pairs, a sample of each paradigm."""
 
     place = 2
     files = f"minimal pairs (a table with the columns {' and '.join(COLUMNS)})"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether both columns are there."""
+        """Return whether both columns exist."""
         return file.columns >= {*COLUMNS}
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[MinimalPair]:
-        """Return some pairs of each paradigm, which is the column UID or the name of the file."""
+        """Return a sample of each paradigm, which is the column UID, else the name of the file."""
         problems = unusable_rows("minimal pairs")
         by_paradigm: dict[str, list[tuple[Row, Path]]] = {}
         for path in files:

@@ -1,4 +1,4 @@
-"""Sentences on occupations whose pronoun suits a stereotype, and the same ones with the other pronoun (WinoBias).
+"""Sentences on occupations with a stereotypical pronoun, paired with the other pronoun (WinoBias).
 
 A file is called pro_stereotyped... or anti_stereotyped..., and has a number and a sentence a line, with brackets around
 both mentions. A pair is the line of one number in two files whose names are the same behind pro and anti.
@@ -20,29 +20,30 @@ from osbert.terminal import counted
 
 NAME = re.compile(r"(pro|anti)_stereotyped_?(.*)", re.IGNORECASE)
 LISTS = re.compile(r"(fe)?male_occupations\..*", re.IGNORECASE)
-"""Lists of words that lie beside the sentences, and are no texts."""
+"""Lists of words that are shipped with the sentences, and are not texts."""
 LINE = re.compile(r"(\d+)\s+(.*\[.*\].*)")
 TYPE = re.compile(r"type(\d+)")
 PRONOUNS = {"he": "he", "him": "he", "his": "he", "she": "she", "her": "she", "hers": "she"}
 
 
 class OccupationForm(DataForm):
-    """Pairs, all of which are read."""
+    """Pairs; all of them are read."""
 
     place = 3
     files = "sentences on occupations (WinoBias's files pro_stereotyped... and anti_stereotyped...)"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the name is one of WinoBias's, and its first line is numbered and has brackets."""
+        """Return whether the name is one of WinoBias's, and the first line has a number and brackets."""
         if LISTS.fullmatch(file.path.name):
             return True
         return bool(NAME.fullmatch(file.path.name) and file.lines and LINE.fullmatch(file.lines[0]))
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[ContrastPair]:
-        """Return all pairs; the kind of each is the file's type and the pronoun that suits the stereotype."""
+        """Return all pairs; the kind of a pair is the file's type and the stereotypical pronoun."""
         problems = unusable_rows("sentences on occupations")
         found = {path: _sentences(path, sampling, problems) for path in files if NAME.fullmatch(path.name)}
         pairs: list[ContrastPair | None] = []
+        # Start from the pro files only, or each pair would be read twice.
         for path in (one for one in found if one.name[:3].lower() == "pro"):
             partner = path.with_name(f"anti{path.name[3:]}")
             if partner not in found:
@@ -62,7 +63,7 @@ class OccupationForm(DataForm):
 
 
 def _sentences(path: Path, sampling: Sampling, problems: Problems) -> dict[str, tuple[str, int]]:
-    """Return the sentences of a file by their numbers, each with its line; brackets still there."""
+    """Return the sentences of a file by number, with their lines; brackets are kept."""
     found = {}
     encoding = sampling.reading.encoding
     try:
@@ -85,7 +86,7 @@ def _pair(
     sampling: Sampling,
     problems: Problems,
 ) -> ContrastPair | None:
-    """Return a pair; None, and a note, where the other sentence or a pronoun is missing, or one does not fit."""
+    """Return a pair; None, with a note, if the other sentence or a pronoun is missing, or a sentence is too long."""
     text, line = sentence
     place = f"{paths[0]}, line {line}"
     if other is None:

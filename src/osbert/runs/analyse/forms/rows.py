@@ -1,4 +1,4 @@
-"""Labelled rows of the task that a run was fine-tuned on, in any file that the task itself reads."""
+"""Labelled rows of a run's fine-tuning task, in any file that the task can read."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from osbert.tasks import Record, Task
 from osbert.terminal import counted
 
 TRIED = 20
-"""Rows of a file that are tried: one that has a label which the task knows is enough."""
+"""Rows of a file that are tried; one with a label known to the task is enough."""
 
 
 class LabelledRowForm(DataForm):
-    """Rows that the task has not learnt from where the files' names say so, and all rows otherwise."""
+    """Labelled rows: only unseen ones if file names tell training rows apart, else all rows."""
 
     place = 8
     files = "labelled rows of a fine-tuned run's task"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the task of the run reads the file, and knows a label of its first rows."""
+        """Return whether the run's task can read the file and knows a label of its first rows."""
         if file.task is None or not file.lines:
             return False
         problems = Problems(heading="")
         try:
+            # Reading may fail in many ways for a file of another kind; each of them means no.
             rows = list(islice(_rows(file.task, file.path, problems), TRIED))
         except (UserError, ValueError, OSError):
             return False
         return any(_fits(file.task, row) for row in rows)
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[Record]:
-        """Return a sample of the labelled rows; a run's training rows are left out where others are named so."""
+        """Return a sample of the labelled rows; training rows are left out if file names tell them apart."""
         task = sampling.task
         if task is None or not files:
             return ItemSample(items=[])
         problems = Problems(heading="These rows cannot be used (--errors replace leaves them out)")
         parts = named_parts(files)
         rng = np.random.default_rng([sampling.options.seed, 4])
+        # Rows that the run was trained on would flatter it.
         rows = (row for path in (parts["score"] if parts else files) for row in _rows(task, path, problems))
         items, read = draw((row for row in rows if row.label is not None), sampling.options.texts, rng)
         task.check(items, problems)
@@ -56,7 +58,7 @@ class LabelledRowForm(DataForm):
 
 
 def _fits(task: Task, row: Record) -> bool:
-    """Return whether a row has a label, one that the task knows."""
+    """Return whether a row has a label that the task knows."""
     problems = Problems(heading="")
     if row.label is not None:
         task.check([row], problems)

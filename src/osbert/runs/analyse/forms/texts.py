@@ -18,13 +18,13 @@ from osbert.terminal import counted
 
 
 class TextForm(DataForm):
-    """Documents, of which a sample is read."""
+    """Documents, sampled."""
 
     place = 90
     files = f"text ({KNOWN})"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the ending is one of text; of XML, whether it begins as a Wikipedia dump does."""
+        """Return whether the suffix is one of text; for XML, whether the file begins like a Wikipedia dump."""
         kind = kind_of(file.path.name)
         if kind == "wikipedia":
             return any("<mediawiki" in line for line in file.lines)
@@ -39,13 +39,14 @@ class TextForm(DataForm):
             packer,
             count=options.texts,
             shortest=options.shortest,
+            # The second number tells the streams of the forms apart: 0 is for texts.
             rng=np.random.default_rng([options.seed, 0]),
         )
         return replace(found, notes=_notes(found, sampling))
 
 
 def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Sampling) -> TextSample:
-    """Return a sample of the sentences of another form, for data without other texts."""
+    """Return a sample of another form's sentences, for data without other texts."""
     options = sampling.options
     fitting = [one for one in examples if len(one) >= options.shortest]
     drawn, _ = draw(fitting, options.texts, np.random.default_rng([options.seed, 0]))
@@ -55,7 +56,7 @@ def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Samplin
 
 
 def documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
-    """Yield the text of each document; of one that comes in several chunks each is one."""
+    """Yield the text of each document; a document in several chunks yields each chunk."""
     if not files:
         return
     chunks = read_chunks(files, documents=how.documents, field=how.field, encoding=how.encoding, errors=how.errors)

@@ -18,17 +18,17 @@ from osbert.terminal import counted
 
 
 class TreeForm(DataForm):
-    """Trees to choose heads on and trees to score them on."""
+    """Trees to choose heads on, and trees to score them on."""
 
     place = 1
     files = f"trees ({SUFFIX})"
 
     def knows(self, file: FileHead) -> bool:
-        """Return whether the name ends as that of CoNLL-U does."""
+        """Return whether the name has a suffix of CoNLL-U."""
         return is_trees(file.path)
 
     def sample(self, files: Sequence[Path], sampling: Sampling) -> TextSample:
-        """Return a sample of the trees of some files: those to choose on, then those to score."""
+        """Return a sample of the trees of some files, in two parts: to choose heads on, and to score them on."""
         problems = unusable_rows("trees")
         rng = np.random.default_rng([sampling.options.seed, 1])
         placed, read, unplaced = [], 0, 0
