@@ -157,7 +157,7 @@ class Choose(TemperedTask, CutTask):
         return self
 
     def record_of(self, texts: Sequence[str]) -> Choices:
-        """Return the record of a context and its choices; UserError when there are fewer than two choices."""
+        """Return the record of a context and its choices. Raises UserError for fewer than two choices."""
         if len(texts) < 3:
             raise UserError(
                 f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).",
@@ -211,7 +211,7 @@ class Choose(TemperedTask, CutTask):
     def explained(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
-        """Return the score of the predicted choice, or of that of the name `label`, minus the mean of the others."""
+        """Return the score of the predicted choice, or of the choice named `label`, minus the mean of the others."""
         called = _names(record, self.first)
         chosen = called.index(require_label(label or prediction.value, called))
         weights = [np.array([weight]) for weight in contrast(chosen, len(called))]

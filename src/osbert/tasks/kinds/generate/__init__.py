@@ -56,7 +56,7 @@ class PairedTextSource(TableSource):
         return record_of(row, columns, path=path)
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training file written down by name."""
+        """Return the task with the detected columns of its training file."""
         found = self.columns(self.open(self.file("train")), labelled=True)
         return self.passed_on(dataclasses.replace(self.task, text=found.source, target=found.label))
 
@@ -207,11 +207,11 @@ class Generate(TableTask):
         return f"{len(records):,} rows{more}"
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return no names: a text is none of a few labels."""
+        """Return no names, because generated texts are not classes."""
         return ()
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of the texts of one source; UserError for another number than in training."""
+        """Return the record of the texts of one source. Raises UserError if their number differs from training."""
         if len(texts) != (count := len(self.request_fields)):
             names = ", ".join(self.request_fields)
             raise UserError(
