@@ -80,7 +80,7 @@ class Fragment(WritingObjective):
         # it is overwritten below.
         read = np.concatenate([[0], example.ids])[written]
         if begin == len(form.before):
-            # Not the [CLS] before it: generation cannot know of which objective a decoder is, and starts all alike.
+            # Not the [CLS] before it: generation starts every decoder in the same way, whatever its objective was.
             read[0] = starting_piece(tokenizer)
         return replace(
             example,

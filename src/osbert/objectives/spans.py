@@ -99,7 +99,7 @@ class Spans(WritingObjective):
         return f"rate {self.rate:.0%}"
 
 
-@functools.lru_cache(maxsize=8)  # asked for by every example, and a search through the whole vocabulary
+@functools.lru_cache(maxsize=8)  # every example needs it, and it searches the whole vocabulary
 def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
     """Return the ids of a tokenizer's sentinels, from number 0 on; if it has none, the id of its mask."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}

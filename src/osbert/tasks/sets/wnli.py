@@ -33,6 +33,7 @@ class Wnli(Classify):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the most frequent label, the first one if there are several."""
         counts = Counter(record.label for record in records)
+        # max returns the first of equal labels.
         majority = max(self.labels, key=lambda label: counts[label])
         return dataclasses.replace(super().fitted(records), majority=majority)
 

@@ -72,7 +72,7 @@ class OrdersTask(TextTask):
         examples = super().encode(record, packer)
         # No windows here, so the reversed pair is one sequence; a second one would raise.
         [other] = super().encode(dataclasses.replace(record, texts=record.texts[::-1]), packer)
-        return [*examples, dataclasses.replace(other, truncated=0)]  # what is cut is told once
+        return [*examples, dataclasses.replace(other, truncated=0)]  # cut pieces count once
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, which the first sequence of a pair has."""

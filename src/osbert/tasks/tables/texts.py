@@ -36,7 +36,7 @@ class TextSource(TableSource):
     def columns(self, table: Table, *, labelled: bool) -> TextColumns:
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
-        # A column of another form of the same data set is not asked for; one that the user names is.
+        # A name from another form of the same data set is dropped; a name that the user chose is required.
         names = [name if name in table.columns or not layout.known(name) else "" for name in self.named]
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):

@@ -225,6 +225,7 @@ class Choose(TemperedTask, CutTask):
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the outcome by the choices' names, with the right and the chosen text marked."""
         found, called = super().outcome(prediction, record), _names(record, self.first)
+        # Text 0 is the context: choice i is text 1 + i.
         texts = [1 + called.index(name) for name in (record.label, prediction.value)]
         marks = [TextMark(start=0, end=len(record.texts[text]), of=of, text=text) for of, text in zip(SIDES, texts)]
         return replace(found, marks=tuple(marks))
@@ -240,6 +241,7 @@ class Choose(TemperedTask, CutTask):
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the number of the choice, from 0, and the probabilities of all in their order."""
         shares = prediction.probabilities
+        # The dict of probabilities has the choices in the order of the request.
         return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
 
     @property
