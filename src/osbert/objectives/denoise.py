@@ -1,4 +1,4 @@
-"""Denoising: the encoder reads a corrupted text and the decoder writes the original (BART, Lewis et al. 2020)."""
+"""Denoising: the source is a corrupted text, and the decoder generates the original (BART, Lewis et al. 2020)."""
 
 from __future__ import annotations
 
@@ -87,11 +87,14 @@ class Denoise(WritingObjective):
         """Return an example whose source is the corrupted text and whose target is the original."""
         form = packer.form
         first, last = len(form.before), len(example) - len(form.after)
+        # Without sentence starts the whole text is one sentence, and permutation changes nothing.
         starts = np.zeros(last - first, np.bool_) if example.sentences is None else example.sentences[first:last]
         text = replace(example, sentences=None)
+        # Only the text is permuted: the special pieces before `first` and from `last` on stay outside.
         moved = first + permuted(starts, self.permutation, rng)
         ids, special = self._infilled(text, moved, packer, rng)
         turn = int(rng.random() * len(ids)) if rng.random() < self.rotation else 0
+        # np.roll moves to the right: -turn makes piece `turn` the first one.
         ids, special = np.roll(ids, -turn), np.roll(special, -turn)
         special = np.concatenate([example.special[:first], special, example.special[last:]])
         source = replace(
@@ -99,6 +102,7 @@ class Denoise(WritingObjective):
             ids=np.concatenate([example.ids[:first], ids, example.ids[last:]]),
             special=special,
             words=~special,
+            # The source has another length than the text, so the columns of every token are made anew.
             segments=np.zeros(len(special), np.int8),
             truncated=0,
         )
@@ -109,24 +113,30 @@ class Denoise(WritingObjective):
     ) -> tuple[NDArray[np.int64], Booleans]:
         """Corrupt the pieces at `places` of a text; return their ids (n,) and which of them are special (n,)."""
         ids, special = text.ids[places].astype(np.int64), text.special[places]
+        # All of a word's pieces have the same fate (whole-word noise).
         firsts, ends = word_bounds(text.words[places], special)
         fates, sizes = self.fates(len(firsts), rng)
         before = begins(sizes)  # index of the word at which each fate begins
+        # Indices of all pieces of all words, and below the fate of each: per fate -> per word -> per piece.
         pieces = ranges(firsts, ends - firsts)
         fate = np.repeat(np.repeat(fates, sizes), ends - firsts)
         hidden, gone = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         hidden[pieces[fate == Fate.MASKED]] = True
+        # DELETED or INFILLED: both remove the pieces; spans get their mask back below.
         gone[pieces[fate >= Fate.DELETED]] = True
         # The first piece of a span becomes its mask; the other pieces are gone. A span of no words inserts a mask.
         heads = firsts[before[(fates == Fate.INFILLED) & (sizes > 0)]]
         hidden[heads], gone[heads] = True, False
+        # A span of length 0 at the end of the text has no next word: its mask goes after the last piece.
         added = np.append(firsts, len(ids))[before[(fates == Fate.INFILLED) & (sizes == 0)]]
         room = packer.room(1) - int((~gone).sum())  # inserted masks may outnumber the deleted pieces
         added = added[: max(room, 0)]
+        # np.insert takes indices of the original array, so all columns stay aligned.
         hidden, gone, special = (
             np.insert(one, added, new) for one, new in ((hidden, True), (gone, False), (special, False))
         )
         ids = np.where(hidden, packer.tokenizer.mask, np.insert(ids, added, packer.tokenizer.mask))
+        # A mask that becomes a random piece, as in BERT's noise.
         others = np.flatnonzero(hidden & (rng.random(len(ids)) < self.random))
         ids[others] = rng.integers(len(packer.tokenizer), size=len(others))
         return ids[~gone], special[~gone]
@@ -139,9 +149,11 @@ class Denoise(WritingObjective):
         """
         masked = math.ceil(words * self.masking)
         deleted = min(math.ceil(words * self.deletion), words - masked)
+        # Masked and deleted words take precedence when rounding up would exceed the words of the text.
         spans = span_lengths(min(math.ceil(words * self.infilling), words - masked - deleted), self.span, rng)
         kept = words - masked - deleted - int(spans.sum())
         fates = np.repeat([*Fate], [kept, masked, deleted, len(spans)])
+        # Kept, masked and deleted fates are one word each; an infilled one is a whole span.
         sizes = np.concatenate([np.ones(kept + masked + deleted, np.int64), spans])
         order = rng.permutation(len(fates))
         return fates[order], sizes[order]
@@ -175,9 +187,11 @@ def permuted(starts: Booleans, share: float, rng: np.random.Generator) -> Places
     >>> permuted(starts, 1.0, np.random.default_rng(2)).tolist()
     [2, 3, 4, 0, 1]
     """
+    # union1d sorts, and adds 0 even if the text begins within a sentence.
     firsts = np.union1d([0], np.flatnonzero(starts)) if len(starts) else np.zeros(0, np.int64)
     sizes, order = np.diff(firsts, append=len(starts)), np.arange(len(firsts))
     chosen = rng.permutation(len(firsts))[: math.ceil(share * len(firsts))]
+    # Only the chosen sentences change places, among themselves.
     order[chosen] = rng.permutation(chosen)
     return ranges(firsts[order], sizes[order])
 
@@ -190,9 +204,11 @@ def span_lengths(total: int, mean: float, rng: np.random.Generator) -> Places:
     """
     found = np.zeros(0, np.int64)
     while found.sum() < total:
+        # `total` draws have a mean sum of total * mean >= total, so that one pass usually suffices.
         found = np.concatenate([found, rng.poisson(mean, total)])
     ends = np.cumsum(found)
     count = int(np.searchsorted(ends, total)) + 1 if total else 0
     found = found[:count]
+    # Slices of length 1, not items: they also work if there are no lengths.
     found[-1:] -= ends[count - 1 : count] - total
     return found

@@ -1,4 +1,4 @@
-"""Fragments: a decoder writes the part of a text that is masked in what the encoder reads (MASS, Song et al. 2019)."""
+"""Fragments: a decoder generates the part of a text that is masked in the source (MASS, Song et al. 2019)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from osbert.objectives.contract import WritingObjective
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment(WritingObjective):
-    """Consecutive pieces of each text are masked in the source, and the decoder writes them and nothing else.
+    """Consecutive pieces of each text are masked in the source, and the decoder generates only these.
 
-    It reads the piece before each, at the position that it has in the text (section 3.2). Before the first piece of a
-    text it reads the piece that starts every written text (data/written.py), and after the last one it predicts the
-    piece that ends a text, so that a pretrained model begins and ends texts as it has learnt. The source keeps all
-    special pieces around the text; those between two documents may be in a fragment.
+    The decoder's input is the piece before each, at its position in the text (section 3.2). Before the first piece of a
+    text it is the piece that starts every generated text (data/written.py); after the last one the decoder predicts the
+    end piece. A pretrained model thus begins and ends texts as in generation. The source keeps all special pieces
+    around the text; those between two documents may be in a fragment.
     """
 
     title: ClassVar[str] = "a missing fragment"
 
     share: float = 0.5
-    """Share of a text's pieces that the fragment has; the authors found half of them best."""
+    """Length of the fragment as a fraction of the text's pieces; the authors found one half best."""
     edges: float = 0.2
-    """Share of the texts whose fragment is their beginning, and of those whose fragment is their end; in the others it
-    may be anywhere. 0.2 is of the authors' code for translation; that for summaries has 0."""
+    """Fraction of texts whose fragment is their beginning, and the same fraction for their end; in the others the
+    position is uniform. The authors' code has 0.2 for translation and 0 for summaries."""
     mask: float = 0.8
-    """Share of the fragment's pieces that the source has a mask for."""
+    """Fraction of the fragment's pieces that are masked in the source."""
     random: float = 0.1
-    """Share of them that the source has a random piece for; the others it has as they are."""
+    """Fraction of them that are replaced with a random piece in the source; the others are unchanged."""
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Raise ValueError for fractions out of range."""
         if not 0 < self.share <= 1:
             raise ValueError(f"share is a share above 0 and up to 1, not {self.share}")
         if not 0 <= self.edges <= 0.5:
@@ -45,7 +45,7 @@ class Fragment(WritingObjective):
             raise ValueError(f"mask and random are shares, at most 1 together, not {self.mask} and {self.random}")
 
     def size(self, pieces: int) -> int:
-        """Return how many of so many pieces the fragment has.
+        """Return the length of the fragment of a text of `pieces` pieces, at least 1.
 
         >>> Fragment().size(62), Fragment().size(1)
         (31, 1)
@@ -53,31 +53,39 @@ class Fragment(WritingObjective):
         return min(max(1, round(pieces * self.share)), pieces)
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the text with its fragment masked as the source, and the fragment as what is to be written."""
+        """Return the fragment as the decoder's text; its source is the text with the fragment masked."""
         form, tokenizer = packer.form, packer.tokenizer
         pieces = len(example) - form.specials(1)
         size = self.size(pieces)
+        # Both numbers are drawn even if only one is used, so that every text consumes as many of them.
         draw, begin = rng.random(), int(rng.integers(pieces - size + 1))
+        # One number decides: below `edges` the beginning, below twice that the end, else the uniform position.
         if draw < 2 * self.edges:
             begin = 0 if draw < self.edges else pieces - size
+        # From here on, indices count the special pieces before the text too.
         begin += len(form.before)
         end = begin + size
         masked = slice(begin, end)
+        # One draw for each piece: [0, mask) masks, [mask, mask + random) replaces, the rest keeps the piece.
         draws = rng.random(size)
         others = rng.integers(len(tokenizer), size=size)
         ids = example.ids.astype(np.int64)
         kept = np.where(draws < self.mask + self.random, others, ids[masked])
         ids[masked] = np.where(draws < self.mask, tokenizer.mask, kept)
+        # A fragment at the end of the text also contains the piece that ends it, so that the decoder learns to stop.
         if end == len(example) - len(form.after):
             end += len(form.after[:1])
         written = slice(begin, end)
+        # Shifted by one: the input at a position is the piece before it. The 0 in front is never read: begin >= 1, or
+        # it is overwritten below.
         read = np.concatenate([[0], example.ids])[written]
         if begin == len(form.before):
-            # Not the [CLS] before it: generation cannot know of which objective a decoder is, and starts all alike.
+            # Not the [CLS] before it: generation starts every decoder in the same way, whatever its objective was.
             read[0] = starting_piece(tokenizer)
         return replace(
             example,
             ids=read,
+            # The position of the piece that is read, not of the piece that is predicted (section 3.2).
             positions=np.maximum(np.arange(begin, end) - 1, 0),
             segments=np.zeros(end - begin, np.int8),
             words=np.concatenate([[False], example.words])[written],

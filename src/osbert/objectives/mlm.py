@@ -91,6 +91,7 @@ class MaskedLanguage(Objective):
         if not self.later_from:
             return self
         rates = (self.rate, *self.later_rates)
+        # bisect_right: at exactly `later_from` the later rate already holds.
         rate = rates[bisect.bisect_right(self.later_from, done)]
         return replace(self, rate=rate, later_rates=(), later_from=())
 
@@ -117,6 +118,7 @@ class MaskedLanguage(Objective):
         counts = self._quotas(examples)
         if self.unit == "pieces":
             return choose(examples, counts, noise)
+        # Whole words are n-grams of one word.
         shares = self.ngrams if self.unit == "ngrams" else (1.0,)
         return choose_words(examples, counts, noise, shares=shares)
 

@@ -57,13 +57,16 @@ class NextSentence(Objective):
         if sources(documents) < self.fewest_documents:
             raise ValueError("pairs need two documents with text, of two sources")
         sentences = sentences_of(Documents.of(documents), packer)
+        # For a pair that would begin at each sentence: its target length, the index of the split, and the end.
         aims, middles, lasts = gathered(sentences, packer, rng)
         firsts, follows = _walk(middles, lasts, rng.random(len(sentences)) >= self.random)
         bounds = sentences.bounds
+        # From indices of sentences to indices of pieces.
         starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
         partners = Elsewhere(sentences).partners(firsts[~follows], rng)
         # As long as the text that is replaced; if there is none, as long as the rest of the target length.
         missing = np.where(ends > parted, ends - parted, aims[firsts] - (parted - starts))[~follows]
+        # B is the text from `parted` on, unless it comes from elsewhere.
         second, second_end = parted.copy(), ends.copy()
         second[~follows] = bounds[partners]
         second_end[~follows] = bounds[sentences.reach(partners, missing)]
@@ -96,11 +99,14 @@ def _walk(middles: Places, lasts: Places, wanted: Booleans) -> tuple[Places, Boo
     random, and a later random pair becomes a true one in return, so that the fraction of both stays as it was set.
     """
     alone = middles == lasts
+    # The first sentence of the next pair, if the sampled label is used.
     following = np.where(wanted, lasts, middles).tolist()
+    # Owing: a true pair was sampled, but there is no B. Paying: a random pair that could be a true one.
     owing, paying = (alone & wanted).tolist(), (~alone & ~wanted).tolist()
     firsts: list[int] = []
     repaid: list[int] = []
     place = owed = 0
+    # A loop in Python: where a pair begins depends on the pair before it.
     while place < len(following):
         firsts.append(place)
         if owing[place]:
@@ -108,6 +114,7 @@ def _walk(middles: Places, lasts: Places, wanted: Booleans) -> tuple[Places, Boo
         elif owed and paying[place]:
             owed -= 1
             repaid.append(place)
+            # The pair is a true one now, so that it uses up its B.
             place = int(lasts[place])
             continue
         place = following[place]

@@ -60,11 +60,14 @@ class ReplacedTokens(MaskedLanguage):
         The head samples the generator's piece by that number. So a sample depends neither on the number of sequences
         in a pass nor on the number of processes.
         """
+        # The targets of this mask are the generator's (`pieces`).
         masked = super().corrupt_all(examples, packer, noise)
         counts = examples.lengths
         numbers = Targets(
+            # MaskedLanguage uses streams 0 and 1; a third one leaves its masks as they are without replacement.
             labels=noise.stream(2).uniform(*rows(counts)).astype(np.float32),
             counts=counts,
+            # Every token is classified, not only the masked ones (section 2).
             index=np.arange(len(examples.ids)),
         )
         return replace(masked, targets={**masked.targets, self.name: numbers})

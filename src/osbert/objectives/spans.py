@@ -1,4 +1,4 @@
-"""Span corruption: a decoder writes the spans that are missing in what the encoder reads (T5, Raffel et al. 2020)."""
+"""Span corruption: a decoder generates the spans that are missing in the source (T5, Raffel et al. 2020)."""
 
 from __future__ import annotations
 
@@ -17,59 +17,64 @@ from osbert.objectives.contract import WritingObjective
 from osbert.text.file_tokenizer import AnyTokenizer
 
 SENTINEL = "<extra_id_{}>"
-"""How T5's tokenizers spell sentinel number 0, 1, 2, ...; their ids go down."""
+"""Sentinel number 0, 1, 2, ... in T5's vocabularies, where their ids descend."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spans(WritingObjective):
-    """Spans of a text are cut out (section 3.3.4): a sentinel stands for each, and the decoder writes what was there.
+    """Spans of a text are cut out and replaced with sentinels, and the decoder generates them (section 3.3.4).
 
-    The source is the text with sentinel k in place of span k; the text to write is sentinel 0, span 0, sentinel 1, span
-    1, ..., and what ends a text. A tokenizer without T5's sentinels has its mask for all of them.
+    The source is the text with sentinel k instead of span k. The target is sentinel 0, span 0, sentinel 1, span 1, ...,
+    and the end piece. If the tokenizer has no sentinels, its mask is used for all of them.
     """
 
     title: ClassVar[str] = "missing spans"
 
     rate: float = 0.15
-    """Share of a text's tokens that is cut out."""
+    """Fraction of a text's tokens that are cut out."""
     span: float = 3.0
     """Mean number of tokens in a span."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none, and spans of nothing."""
+        """Raise ValueError for a rate outside (0, 1), and for a mean length of spans below 1."""
         if not 0 < self.rate < 1:
             raise ValueError(f"rate is a share between 0 and 1, not {self.rate}")
         if not self.span >= 1:
             raise ValueError(f"span is the mean number of tokens in a span, at least 1, not {self.span}")
 
     def cut(self, tokens: int) -> tuple[int, int]:
-        """Return how many of `tokens` are cut out, and in how many spans.
+        """Return the number of tokens that are cut out of `tokens`, and the number of spans.
 
         >>> Spans().cut(568), Spans().cut(4), Spans().cut(1)
         ((85, 28), (1, 1), (0, 0))
         """
+        # At least one token is cut out and one is kept; a text of one token stays whole.
         noise = min(max(round(tokens * self.rate), 1), tokens - 1)
+        # Every span is at least one token, and at least one kept token precedes each.
         return noise, min(max(round(noise / self.span), 1), noise, tokens - noise)
 
     def room(self, length: int, specials: int) -> int:
-        """Return how many tokens of text, `specials` among them, become a source of `length`: the most.
+        """Return the most tokens of text, `specials` included, whose source fits into `length`.
 
         >>> Spans().room(512, 1)
         569
         """
         tokens = length - specials
+        # One more token of text either lengthens the source by one, or is cut out: search from below.
         while (more := tokens + 1) - self.cut(more)[0] + self.cut(more)[1] <= length - specials:
             tokens = more
         return tokens + specials
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the source with its spans cut out, and the spans as the text to write."""
+        """Return the spans as the decoder's text; its source is the text with sentinels instead of them."""
         form, tokenizer = packer.form, packer.tokenizer
         inside = slice(len(form.before), len(example) - len(form.after))
         ids = example.ids[inside].astype(np.int64)
         marks = sentinels(tokenizer)
         noise, count = self.cut(len(ids))
+        # With real sentinels, no two spans of a text share one; a single mask may repeat.
         count = min(count, len(marks)) if len(marks) > 1 else count
+        # Lengths of the kept parts and of the spans, in turn; a text begins with a kept part.
         kept = pieces_of(len(ids) - noise, count, rng)
         lost = pieces_of(noise, count, rng)
         bounds = np.cumsum(np.stack([kept, lost], axis=1).ravel())  # text and span in turn; a span is the last
@@ -77,10 +82,12 @@ class Spans(WritingObjective):
         text: list[Integers] = []
         begin = 0
         for number, (first, last) in enumerate(bounds.reshape(-1, 2).tolist()):
+            # A slice, not an item: the parts are arrays that are concatenated.
             mark = marks[number % len(marks) : number % len(marks) + 1]
             source += [ids[begin:first], mark]
             text += [mark, ids[first:last]]
             begin = last
+        # Nothing is left of `ids` if there is a span; without one this is the whole text.
         source += [ids[begin:], np.array(form.after, np.int64)]
         text.append(np.array([] if form.end is None else [form.end], np.int64))
         read = _sequence(source, len(form.before), len(form.after), example)
@@ -92,9 +99,9 @@ class Spans(WritingObjective):
         return f"rate {self.rate:.0%}"
 
 
-@functools.lru_cache(maxsize=8)  # asked for by every example, and a search through the whole vocabulary
+@functools.lru_cache(maxsize=8)  # every example needs it, and it searches the whole vocabulary
 def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
-    """Return the ids of a tokenizer's sentinels in their order; of one without any its mask."""
+    """Return the ids of a tokenizer's sentinels, from number 0 on; if it has none, the id of its mask."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
     found = [ids[piece] for number in range(len(ids)) if (piece := SENTINEL.format(number)) in ids]
     marks = np.array(found or [tokenizer.mask], np.int64)
@@ -103,19 +110,20 @@ def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
 
 
 def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return `count` lengths of at least 1 whose sum is `total`, each such composition as likely as any other.
+    """Sample `count` lengths of at least 1 whose sum is `total`, uniformly among all such compositions.
 
     >>> pieces_of(3, 3, np.random.default_rng(0)).tolist()
     [1, 1, 1]
     """
     if not count:
         return np.zeros(0, np.int64)
+    # Stars and bars: count - 1 distinct cuts in the total - 1 gaps between tokens.
     inner = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1 if count > 1 else np.zeros(0, np.int64)
     return np.diff(np.concatenate([[0], inner, [total]])).astype(np.int64)
 
 
 def _sequence(parts: Sequence[Integers], before: int, after: int, example: Example) -> Example:
-    """Return a sequence of the record of an example; so many of its first and last tokens are special."""
+    """Return a sequence with the record of `example`, whose first `before` and last `after` tokens are special."""
     ids = np.concatenate(parts)
     places = np.arange(len(ids))
     special = (places < before) | (places >= len(ids) - after)

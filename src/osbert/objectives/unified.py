@@ -78,19 +78,24 @@ class UnifiedLanguage(MaskedLanguage):
         A pair that is too long loses the front of its first text and the end of its second, so that the second still
         follows the first. A single piece cannot be a pair and is dropped if its mode has pairs.
         """
+        # All sequences are laid out as pairs first; modes with one text join the two again below.
         joined, (starts, parted, ends) = consecutive(Documents.of(documents), packer, rng)
         modes = rng.choice(len(self.mix), size=len(parted), p=self.mix)
         segments = list(SEGMENTS.values())
         paired = np.array([len(one) for one in segments])[modes] == 2
         kept = np.flatnonzero((parted < ends) | ~paired)
         starts, parted, ends, modes, paired = (one[kept] for one in (starts, parted, ends, modes, paired))
+        # Pieces kept of both texts, with room for the special pieces of a pair.
         left, right = shares(parted - starts, ends - parted, packer.room(2))
         counts = 1 + paired
         second = np.flatnonzero(ranges(np.zeros_like(counts), counts))  # the runs that are second texts
+        # The first text loses its front: it ends at `parted`, where the second begins.
         firsts = np.repeat(parted - left, counts)
         firsts[second] = parted[paired]
+        # A single text is the whole stretch, left + right.
         sizes = np.repeat(np.where(paired, left, left + right), counts)
         sizes[second] = right[paired]
+        # Each mode has one segment, or two; with one, first and last are the same.
         told = np.array([(one[0], one[-1]) for one in segments], np.int8)[modes]
         marks = np.repeat(told[:, 0], counts)
         marks[second] = told[paired, 1]
@@ -128,6 +133,7 @@ class UnifiedLanguage(MaskedLanguage):
         """Return the number of positions to mask in each example (B,); without `sources`, from the target's length."""
         if self.sources:
             return super()._quotas(examples)
+        # Number of target pieces in each example: the sum of marks between the starts of examples.
         own = np.add.reduceat((examples.segments != SOURCE).astype(np.int64), begins(examples.lengths))
         return quotas(own, rate=self.rate, limit=self.limit)
 
@@ -139,19 +145,25 @@ class UnifiedLanguage(MaskedLanguage):
         segments, asked = examples.segments, ~examples.special | _ends(examples)
         inside = np.ones(len(segments), np.bool_)
         inside[examples.starts] = False  # the token before it is another example's
+        # `forward`, `backward`: tokens whose piece is a label. The label is predicted at the neighbour: one index
+        # before it, or one after it.
         forward = np.isin(segments, (LEFT_TO_RIGHT, TARGET)) & asked & inside
+        # The last token of an example has no successor in it: `inside`, shifted by one, excludes it.
         backward = (segments == RIGHT_TO_LEFT) & asked & np.append(inside[1:], False)
         index = np.flatnonzero(np.append(forward[1:], False) | np.append(False, backward[:-1]))
+        # The modulo keeps the unused branch of np.where in range; a forward index is never the last one.
         labels = np.where(
             segments[index] == RIGHT_TO_LEFT, examples.ids[index - 1], examples.ids[(index + 1) % len(segments)]
         )
         before = examples.targets[self.name]
         assert before.index is not None
         every = np.concatenate([before.index, index])
+        # Targets must ascend; masked positions of the mode both and these labels are interleaved.
         order = np.argsort(every, kind="stable")
         every = every[order]
         targets = Targets(
             labels=np.concatenate([before.labels, labels])[order],
+            # Number of targets in each example, from the first target at or after each start.
             counts=np.diff(np.searchsorted(every, examples.starts), append=len(every)),
             index=every,
         )

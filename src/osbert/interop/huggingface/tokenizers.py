@@ -1,4 +1,4 @@
-"""Tokenizers of other families, in and out: as tokenizer.json, BPE also as it once came, Unigram by unigram.py.
+"""Read and write tokenizers of other families: tokenizer.json, BPE as vocab.json and merges.txt, Unigram (unigram.py).
 
 The WordPiece tokenizers of BERT, DistilBERT and ELECTRA are in tokenizer_files.py.
 """
@@ -89,6 +89,7 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
     named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items() if ours in tokenizer.specials}
     write_text(path / "tokenizer.json", tokenizer.content)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
+    # Otherwise transformers would pass token_type_ids to a model without segments.
     config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
     write_json(path / CONFIG, config)
     write_json(path / MAP, named)
@@ -126,6 +127,7 @@ def _from_file(path: Path, content: dict[str, Any], named: Mapping[str, str] | N
     try:
         check_tokenizer(content, len(written))
         specials = named or _specials(path, content)
+        # GPT's `end` is both: it starts and ends texts. The folder's own settings override it.
         ends = {name: specials["end"] for name in ("bos_token", "eos_token") if "end" in specials}
         return FileTokenizer(written, specials=specials, settings=ends | settings)
     except UserError as error:
@@ -137,6 +139,7 @@ def _kind(content: Mapping[str, Any]) -> str:
     model = content.get("model") or {}
     if "type" in model:
         return str(model["type"])
+    # Only BPE has merges; Unigram's vocabulary is a list of pieces and scores.
     return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
 
 
@@ -145,6 +148,7 @@ def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     if named := config.get("cls_token"):
         return _piece(named) == SPECIALS[2]
+    # MPNet's is a WordPiece tokenizer with RoBERTa's special pieces.
     if str(config.get("tokenizer_class")).startswith("MPNet"):
         return False
     form = content.get("post_processor")
@@ -161,6 +165,7 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    # Added pieces are not always in the model's vocabulary.
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
     if SENTINEL in pieces:  # T5's: no piece before a text, and no mask
         ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
@@ -172,6 +177,7 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
         others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
         others["unknown"] = content["model"].get("unk_token") or others["unknown"]
+        # A substitute only if the vocabulary lacks the default piece.
         lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
         return DEFAULTS | lacking | named
     end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
@@ -204,7 +210,7 @@ def _pair_of_files(path: Path) -> dict[str, Any]:
             f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again.",
             code="wrong-encoding",
         ) from None
-    # The first line may be a comment with the version.
+    # The first line may be a comment with the version. The order of the lines is the priority of merges.
     merges = [line for line in lines if line and not line.startswith("#version")]
     named = _specials(path, {"model": {"vocab": ids}})
     if missing := [piece for piece in named.values() if piece not in ids]:

@@ -49,6 +49,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # The gradients are computed here already: backward then only scales them, and keeps no scores.
         states, weight, bias, labels, weights, precision, learning = given
         learning = learning and any(ctx.needs_input_grad[:3])  # needs_input_grad is True also under no_grad
+        # Rows whose scores (rows, V) fit into the buffer.
         most = max(1, SCORES.get(states.device.type, SCORES_ELSEWHERE) // len(bias))
         parts = -(-len(labels) // most)
         rows = -(-len(labels) // max(1, parts))  # parts of nearly equal size
@@ -89,6 +90,7 @@ class _Sums:
         """Add the rows `here`, `weights` (rows, 1)."""
         scores = self._scores(self.states[here])  # (rows, V)
         chosen = scores.gather(1, labels[:, None])  # (rows, 1)
+        # Before softmax overwrites the scores.
         self.hits += hits(scores, chosen, labels)
         largest = scores.amax(dim=1, keepdim=True)
         # In place: `scores` and `probabilities` share the buffer.
@@ -123,6 +125,7 @@ class _Sums:
         if weights is not None:
             slopes.mul_(weights)
         of_states, of_weight, of_bias = gradients
+        # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
         of_bias += slopes.sum(dim=0)
         slopes, states = rounded(slopes.to(self.states.dtype)), rounded(self.states[here])
         of_states[here] = (slopes @ self.weight)[: len(labels)]

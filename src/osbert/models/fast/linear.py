@@ -38,6 +38,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return (N, outputs) from `rows` (N, inputs), `weight` (outputs, inputs) and `bias` (outputs,)."""
     precision = precision_of(rows)
     if torch.is_grad_enabled() and rows.device.type == "cpu" and not torch.compiler.is_compiling():
+        # _Product converts by itself; autocast inside it would convert again.
         with torch.autocast("cpu", enabled=False):
             made: Tensor = _Product.apply(rows, weight, bias, precision)
         return made
@@ -53,6 +54,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         rows, weight, bias, precision = given
         added = None if bias is None else bias.to(precision)
+        # Saved in the precision of the products, so that backward converts nothing a second time.
         columns = rounded(rows.to(precision)), weight.to(precision)
         ctx.save_for_backward(*columns)
         ctx.kinds = rows.dtype, weight.dtype, None if bias is None else bias.dtype
@@ -63,6 +65,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
         rows, weight = ctx.saved_tensors
+        # The padding rows have slope 0 and so add nothing to the gradients of weight and bias.
         count, slope = len(towards[0]), rounded(towards[0])
         found: list[Tensor | None] = [None] * 4
         with threads_for(len(rows) * weight.numel()):
@@ -77,6 +80,7 @@ class _Product(torch.autograd.Function):
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return rows @ weight.T + bias (N, outputs), all of one precision, without gradients, by the fastest library."""
+    # For few rows, other precisions and other devices, torch's own choice of library is kept.
     few = len(rows) < MANY or rows.dtype != torch.float32 or rows.device.type != "cpu"
     if torch.compiler.is_compiling() or few or not spares_time():
         return functional.linear(rows, weight, bias)

@@ -20,6 +20,7 @@ ALONE = 2**22 if SLEEPING else 0
 FEW = 2**10 if SLEEPING else 0
 """Most tokens of a batch for which one thread is faster at everything but products; 0: always use several."""
 
+# Thread-local, so that each thread remembers its own full number.
 _free = threading.local()
 
 
@@ -36,6 +37,7 @@ def threads_for(products: int) -> Iterator[None]:
 def threads_for_batch(tokens: int) -> Iterator[None]:
     """Use one thread inside the block for a batch of at most FEW tokens, except for large products (`threads_for`)."""
     before = getattr(_free, "threads", 1)
+    # Remember the full number before it is reduced, for large products inside the block.
     _free.threads = max(torch.get_num_threads(), before)
     try:
         with _working(1 if tokens <= FEW else torch.get_num_threads()):
@@ -47,6 +49,7 @@ def threads_for_batch(tokens: int) -> Iterator[None]:
 @contextmanager
 def _working(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
+    # set_num_threads is not free: skip it if nothing changes.
     if threads == before:
         yield
         return

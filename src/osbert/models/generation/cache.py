@@ -43,6 +43,7 @@ class KeyValueCache:
         else:
             rows, columns = torch.arange(len(self.lengths), device=key.device)[:, None], self.columns(query.shape[1])
             keys[rows, columns], values[rows, columns] = key, value
+        # Only the columns in use; those of shorter rows beyond their end are masked by `added`.
         keys, values = keys[:, :end].transpose(1, 2), values[:, :end].transpose(1, 2)  # (rows, H, T, K)
         mixed = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, attn_mask=added)
         return mixed.transpose(1, 2)
@@ -59,11 +60,13 @@ class KeyValueCache:
     def choose(self, rows: Tensor, *, related: bool) -> None:
         """Continue with these rows (rows',); `related`: each has the same prompt as the row that it replaces."""
         self.lengths = self.lengths[rows]
+        # Related rows: only those that change their index have to be copied.
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1) if related else rows
         for kept in (self.keys, self.values):
             for layer, whole in enumerate(kept):
                 if related:  # prompts stay, and so do rows that keep their index: copy the rest
                     written = slice(self.shared, self.used)
+                    # The right side is an advanced index, hence a copy: rows may be exchanged in place.
                     whole[moved, written] = whole[rows[moved], written]
                 else:
                     kept[layer] = whole[rows]

@@ -29,7 +29,7 @@ class BlockStack(Protocol):
 
     @property
     def depth(self) -> Sequence[Block]:
-        """Return the block of each layer, from the bottom up."""
+        """Return the block of each layer, lowest first."""
 
     def layout(self, batch: Batch) -> Layout:
         """Return the layout of a batch."""
@@ -114,6 +114,7 @@ class LeftToRightDecoder:
         """
         backbone = self.backbone
         self.kind = StepKind.of(self.precision, rows=len(prompts), most=most)
+        # collate sorts by length: the record keeps the index of the prompt.
         batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
         counts = torch.tensor(batch.lengths, device=self.device)
@@ -122,8 +123,10 @@ class LeftToRightDecoder:
         # The cache is allocated once, for the longest prompt and all pieces that may follow.
         room = batch.lengths[0] + most
         self.cache = KeyValueCache(counts[back] - spare, layers=len(backbone.depth), room=room)
+        # Index of each token in the flattened cache: row * room + column.
         places = (rows * room).repeat_interleave(counts) + batch.places
         layouts = list(backbone.layouts(backbone.layout(batch)))
+        # Kept for `advance`: steps have no layout of the whole text.
         self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
         hidden = backbone.embeddings(batch)
         with self.autocast():
@@ -131,6 +134,7 @@ class LeftToRightDecoder:
                 query, key, value = block.attention.project(block.attended(hidden), layout)
                 self.cache.fill(layer, key.to(self.kept), value.to(self.kept), places)
                 hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
+        # The last token of each prompt, in the order of the prompts.
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)
         return self._scores(backbone.top(hidden, batch)[last])
@@ -177,6 +181,7 @@ class LeftToRightDecoder:
             own = cache.columns(query.shape[1])
             columns = torch.arange(cache.used + query.shape[1], device=query.device)
             query, bias = relative.between(query, own, columns)
+            # `added` is -inf for masked keys, which a finite bias does not change.
             added = bias if added is None else bias + added
         return cache.attend(layer, query, key, value, added)
 
@@ -190,6 +195,7 @@ class LeftToRightDecoder:
         places = torch.arange(rows * count)
         return Batch(
             ids=tokens.flatten(),
+            # The column of a token in the cache is its position in the text.
             positions=self.cache.columns(count).flatten(),
             segments=self.segments.repeat_interleave(count),
             order=None,

@@ -97,6 +97,7 @@ def _by_pieces(
     numbers: Sequence[int],
 ) -> Iterator[Written]:
     rows = [
+        # A generator for each row, so that its draws do not depend on the other rows of the batch.
         _Row(row, np.random.default_rng([options.seed, number]) if options.sample else None)
         for row, number in enumerate(numbers)
     ]
@@ -162,6 +163,7 @@ def repeated(pieces: Sequence[int], length: int) -> list[int]:
     """
     if len(pieces) < length:
         return []
+    # The last length - 1 pieces: the n-gram that the next piece would complete.
     last = tuple(pieces[len(pieces) - length + 1 :])
     starts = range(len(pieces) - length + 1)
     return [pieces[start + length - 1] for start in starts if tuple(pieces[start : start + length - 1]) == last]
@@ -186,6 +188,7 @@ def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) 
     if options.top_p < 1:  # a piece is kept if the sum before it is below top_p
         shares = shares.masked_fill(reached - shares >= options.top_p, 0)
         reached = shares.cumsum(dim=-1)
+    # Draws are scaled by the last sum, which is not 1 after top_p and by rounding.
     at = torch.tensor(draws, dtype=torch.float64, device=allowed.device)[:, None] * reached[:, -1:]
     place = torch.searchsorted(reached, at, right=True)
     place = place.minimum((shares > 0).sum(dim=-1, keepdim=True) - 1).clamp(min=0)  # all are 0 where none is allowed
@@ -230,6 +233,7 @@ class _Search:
 def _by_beams(
     decoder: CachedDecoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
 ) -> Iterator[WrittenRow | WrittenStep]:
+    # (open beams of all searches, V); at first one beam for each prompt.
     shares = decoder.begin(prompts, most=options.most).float().log_softmax(dim=-1)
     searches = [_Search(row, [(0.0, [])]) for row in range(len(prompts))]
     for count in range(1, options.most + 1):
@@ -239,17 +243,21 @@ def _by_beams(
         going: list[_Search] = []
         first = 0
         for one in searches:
+            # The rows of this search in the batch: rows of a search are neighbours.
             here = slice(first, first + len(one.open))
             chosen = _advanced(one, allowed[here], options, limits.end, last=count == options.most)
             if chosen:
+                # Parents count within their search; `decoder.choose` needs rows of the batch.
                 parents += [first + parent for parent in chosen]
                 going.append(one)
             elif one.best is not None:
                 yield one.best
+            # The prompt of each old row, also of searches that have just ended.
             owners += [one.row] * (here.stop - here.start)
             first = here.stop
         if not going:
             return
+        # If every row continues in its place, the cache stays as it is.
         if parents != list(range(first)):
             # If every search keeps its rows, the prompts stay in place in the cache, and only later columns move.
             related = owners == [one.row for one in going for _ in one.open]
@@ -275,6 +283,7 @@ def _advanced(search: _Search, shares: Tensor, options: GenerationOptions, end: 
     parents: list[int] = []
     for rank, (total, place) in enumerate(zip(found.values.tolist(), found.indices.tolist(), strict=True)):
         parent, piece = divmod(place, shares.shape[1])
+        # topk is descending: after the first forbidden continuation there are only forbidden ones.
         if total == NEVER or len(kept) == options.beams:
             break
         pieces = search.open[parent][1]

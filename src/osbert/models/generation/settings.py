@@ -26,7 +26,7 @@ class DrawingOptions:
     temperature: float = 1.0
     """With sample: the scores are divided by this; below 1 for likelier pieces, above 1 for more surprising ones."""
     top_k: int = 0
-    """With sample: draw from so many of the likeliest pieces; 0 for all."""
+    """With sample: draw from this many of the most probable pieces; 0 for all."""
     top_p: float = 1.0
     """With sample: draw from the fewest likeliest pieces whose probabilities reach this (Holtzman et al. 2020)."""
     seed: int = 0
@@ -121,7 +121,7 @@ class GivenOptions(DrawingOptions):
     """So many pieces in a row are written only once; 0 for any repetition. Left open, a run's own number, else 0."""
 
     def over(self, own: GenerationOptions) -> GenerationOptions:
-        """Return a run's options, overridden by those that are given. With `sample` beam search is off.
+        """Return a run's options, overridden by the given ones. With `sample` beam search is off.
 
         >>> own = GenerationOptions(most=20, beams=4, no_repeat=2)
         >>> chosen = GivenOptions(most=9, no_repeat=0).over(own)

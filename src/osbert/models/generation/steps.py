@@ -45,12 +45,14 @@ class StepProduct:
         rows = rows.to(self.weight.dtype)
         if self.laid_out is None:
             return functional.linear(rows, self.weight, self.bias)
+        # The operator that accepts a reordered weight; "none": no activation is fused with it.
         made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.laid_out, self.bias, "none", [], "")
         return made
 
     def lay_out(self, rows: int) -> None:
         """Keep a copy of the weight in oneDNN's order for products of about `rows` rows, if that is faster."""
         kind = self.weight.device.type
+        # bf16 products are oneDNN's on any CPU; float32 ones are MKL's, unless oneDNN is faster.
         if kind == "cpu" and (compiled(kind, self.weight.dtype) or spares_time()):
             self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows)
 
@@ -74,13 +76,17 @@ class StepAttention:
     def projected(self, hidden: Tensor, turns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries, keys and values (M, H, K) of new tokens (M, D)."""
         if self.query is None:
+            # One product for all three: the rows of `inward` are stacked as query, key, value.
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)
         else:
             query = self.query(hidden).unflatten(-1, (self.heads, -1))
+            # Grouped queries: keys and values have fewer heads than queries.
             key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
+        # Keys are rotated before they are cached, so that a step rotates only the new tokens.
         if turns is not None:
             query, key = rotate(query, turns), rotate(key, turns)
         if self.sharing > 1:
+            # Each key head serves `sharing` neighbouring query heads; repeated, kernels need no special case.
             key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
         return query, key, value
 
@@ -106,6 +112,7 @@ class StepBlock:
 
     def lay_out(self, rows: int) -> None:
         """Reorder the weights for products of about `rows` rows."""
+        # Not `inward` of cross-attention: the keys and values of the source are computed once for a text.
         across = [] if self.cross is None else [part for part in (self.cross.query, self.cross.outward) if part]
         for product in (*self.attention.products, self.up, self.down, *across):
             product.lay_out(rows)
@@ -121,7 +128,9 @@ class StepBlock:
     ) -> Tensor:
         """Return the block's output (M, D). `shape`: (rows, Q)."""
         attention = self.attention
+        # As in Block.forward: attention, residual sum, feed-forward layers, with the norm before or after each.
         parts = attention.projected(self.attention_norm(hidden) if self.before else hidden, turns)
+        # (M, H, K) -> (rows, Q, H, K) for the kernel, which keeps the cache.
         mixed = attend(*(part.unflatten(0, shape) for part in parts))
         hidden = hidden + self.attention_adapter(attention.outward(mixed.flatten(2).flatten(0, 1)))
         hidden = hidden if self.before else self.attention_norm(hidden)
@@ -161,7 +170,7 @@ def _same(rows: Tensor) -> Tensor:
 
 
 class StepKind(NamedTuple):
-    """What weights are made ready for: the precision of products, and the rows that they are laid out for, or 0.
+    """How weights are prepared: the precision of products, and the rows that they are laid out for, or 0.
 
     It follows from a call alone, never from calls before it, so that a call repeated gives the same bits.
     """
@@ -171,7 +180,7 @@ class StepKind(NamedTuple):
 
     @classmethod
     def of(cls, precision: torch.dtype, *, rows: int, most: int) -> StepKind:
-        """Return the kind for texts of at most `most` pieces in so many rows."""
+        """Return the kind for `rows` texts of at most `most` pieces."""
         return cls(precision, 0 if most < WORTHWHILE else 1 if rows == 1 else MANY)
 
 
@@ -179,7 +188,8 @@ class StepWeights:
     """The blocks of a model and the table of its scores, ready for steps of one kind."""
 
     def __init__(self, blocks: Sequence[Block], pieces: Tensor, bias: Tensor, kind: StepKind) -> None:
-        """Look up the parts of the blocks, from the bottom up, and of a head that compares with `pieces` (V, D')."""
+        """Look up the parts of the blocks, lowest first; `pieces` (V, D') and `bias` (V,) are the output layer."""
+        # dict.fromkeys removes duplicates and keeps the order.
         made = {block: StepBlock(block, kind.precision) for block in dict.fromkeys(blocks)}  # layers may share one
         self.blocks = [made[block] for block in blocks]
         self.pieces = StepProduct(pieces, bias, kind.precision)

@@ -43,6 +43,7 @@ class ApartHead(SequenceHead):
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
         """Return the features of M labelled pairs: u, v, |u - v|, uv (M, D) each, and their cosine (M, 1)."""
+        # Only the first sequence of a record has a target: its partner is found by the record.
         vectors, first = self.outputs(states, batch), batch.targets[self.target].index
         found: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
         return found

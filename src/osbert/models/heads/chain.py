@@ -60,8 +60,10 @@ class Chain:
             # (K, K): the score of the best path to a label (row), and on to the next (column).
             ways = total[:, None] + self.steps
             came[place] = ways.argmax(axis=0)
+            # The label's own score is the same for every way to it: added after the maximum.
             total = ways.max(axis=0) + scores[place]
         path = np.empty(count, np.int64)
+        # Backtrack from the best last label.
         path[-1] = (total + self.last).argmax()
         for place in range(count - 1, 0, -1):
             path[place - 1] = came[place, path[place]]
@@ -92,6 +94,7 @@ class Chain:
         whole = np.logaddexp.reduce(forward[-1] + self.last)
         # gained[i]: what index i adds to the path, its own score and the step to it.
         gained = scores[steps, path].astype(np.float64)
+        # Pairs of neighbours on the path pick one step each.
         gained[1:] += self.steps[path[:-1], path[1:]]
 
         def share(start: int, end: int) -> float:
@@ -110,6 +113,7 @@ class Chain:
         found = np.empty(scores.shape)
         found[0] = self.first + scores[0]
         for place in range(1, len(scores)):
+            # (K, K): from each label (row) to each next label (column).
             ways = found[place - 1][:, None] + self.steps
             found[place] = np.logaddexp.reduce(ways, axis=0) + scores[place]
         return found
@@ -119,6 +123,7 @@ class Chain:
         found = np.empty(scores.shape)
         found[-1] = self.last
         for place in range(len(scores) - 2, -1, -1):
+            # Row k of the sum: from label k to every next label, whose score and continuation broadcast over rows.
             found[place] = np.logaddexp.reduce(self.steps + scores[place + 1] + found[place + 1], axis=1)
         return found
 

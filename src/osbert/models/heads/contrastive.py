@@ -115,6 +115,7 @@ def twice(batch: Batch) -> Batch:
 
 def partners(batch: Batch, first: Tensor) -> Tensor:
     """Return the other sequence (R,) of the record of each sequence in `first` (R,)."""
+    # A record has two sequences: those that are not first are the partners.
     others = torch.ones(len(batch.lengths), dtype=torch.bool, device=first.device)
     others[first] = False
     second = others.nonzero().squeeze(1)

@@ -33,6 +33,7 @@ class ChainField(nn.Module):
         self.steps = nn.Parameter(torch.zeros(count, count))
         self.last = nn.Parameter(torch.zeros(count))
         for name in ("first", "steps", "last"):
+            # Not persistent: the bans follow from the labels, and are no part of a checkpoint.
             self.register_buffer(f"{name}_bans", torch.from_numpy(getattr(bans, name)).float(), persistent=False)
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
@@ -59,6 +60,7 @@ class ChainField(nn.Module):
         ends = sizes.cumsum(0)
         begins = ends - sizes
         gained = scores.gather(1, labels[:, None]).squeeze(1)  # (M,)
+        # index_add out of place, so that gradients flow to `first`; a chain of one label gains both.
         gained = gained.index_add(0, begins, first[labels[begins]])
         gained = gained.index_add(0, ends - 1, last[labels[ends - 1]])
         # Every label but the first of a chain has a step from the label before it.
@@ -80,6 +82,7 @@ class ChainField(nn.Module):
         for own in others:
             # Chains that ended at the last step are the last rows: set them aside.
             over.append(paths[len(own) :])
+            # (S, K, 1) + (K, K): every label before (dim 1) to every next label.
             paths = torch.logsumexp(paths[: len(own), :, None] + steps, dim=1) + own
         over.append(paths)
         # The longest chains ended last: reversed, the rows are in the packed order again.

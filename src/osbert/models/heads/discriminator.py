@@ -54,10 +54,12 @@ class DiscriminatorHead(Head):
         losses: dict[str, Loss] = {}
         if not self.generators or self.target not in batch.targets:
             return batch, losses
+        # Both differ from the batch only where the generator has a target.
         ids = truth = batch.ids
         for name, generator in self.companions.items():
             if name not in batch.targets:  # nothing was chosen
                 continue
+            # The generator sees its own targets alone.
             masked, asked = batch.with_targets((name,)), batch.targets[name]
             states = generator.states(masked, generator.backbone.readable(masked))
             head = generator.heads[name]
@@ -84,7 +86,9 @@ class DiscriminatorHead(Head):
         target = batch.targets[self.target]
         assert not target.labels.is_floating_point(), "numbers to draw by: `before` makes labels of them"
         scores, labels = self.outputs(states, batch)[target.index].squeeze(-1).float(), target.labels.float()
+        # One logit for each token (section 2): the sum here, the mean when `Loss` is divided by the count.
         total = functional.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        # A logit above 0 is a probability above 1/2.
         taken = (scores.detach() > 0).float()
         found, count = (taken * labels).sum(), labels.new_tensor(len(labels))
         ratios = {
@@ -118,6 +122,7 @@ def drawn(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _drawn(scores: Tensor, numbers: Tensor) -> Tensor:
+    # The cumulative distribution (M, V) over pieces.
     reached = scores.softmax(dim=1).cumsum(dim=1)  # (M, V)
     # The last sum is 1 up to rounding: numbers are scaled by it, so that none lies beyond it.
     pieces = torch.searchsorted(reached, (numbers[:, None] * reached[:, -1:]).contiguous(), right=True).squeeze(1)

@@ -40,7 +40,9 @@ class SpanHead(Head):
         tokens = torch.arange(len(scores), device=scores.device)
         rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
         logs, top = log_softmax_within(scores, rows, len(batch.lengths))
+        # Label 0 selects the column of starts, label 1 that of ends.
         chosen = target.index, target.labels
+        # A hit if the score of the label is the highest of its sequence; ties count.
         hits = (scores.detach()[chosen] == top[rows[target.index], target.labels]).sum()
         return Loss(total=-logs[chosen].sum(), count=target.count, hits=hits)
 
@@ -90,4 +92,5 @@ def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor
     top = lowest.scatter_reduce(0, places, scores.detach(), "amax")
     shifted = scores - top[rows]
     sums = torch.zeros_like(top).index_add(0, rows, shifted.exp())
+    # log softmax = (score - max) - log sum exp(score - max), within each group.
     return shifted - sums.log()[rows], top

@@ -89,6 +89,7 @@ class MaskedLanguageHead(Head):
 
     def flops(self, labels: int) -> int:
         """Return the FLOPs for this number of labels, including the product with the piece embeddings."""
+        # A tied table belongs to the backbone, so that super() does not count it.
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
     def transformed(self, hidden: Tensor) -> Tensor:
@@ -183,6 +184,7 @@ class OrdersHead(SequenceHead):
     def _summed(self, values: Tensor, batch: Batch) -> Tensor:
         """Return the sums (M, ...) of `values` (B, ...) over the records of the labelled sequences."""
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        # Sum over the sequences of each record, then pick the labelled one's.
         sums = values.new_zeros(len(records), values.shape[1]).index_add(0, rows, values)
         return sums[rows[batch.targets[self.target].index]]
 
@@ -213,6 +215,7 @@ class LabelsHead(SequenceHead):
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
         """Return the pooled states (M, D) of the labelled sequences, one for all K labels."""
+        # K targets of a sequence have the same index: every K-th names it once.
         return [states.pooled[batch.targets[self.target].index[:: self.linear.out_features]]]
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
@@ -229,6 +232,7 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
 
     The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
     """
+    # Soft labels: classes near the true one have more probability than distant ones.
     places = torch.arange(scores.shape[1], device=scores.device)
     shares = torch.softmax(-(places - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
     each = functional.cross_entropy(scores.float(), shares, reduction="none")

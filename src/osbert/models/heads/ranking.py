@@ -36,6 +36,8 @@ class RankingHead(SequenceHead):
         if self.ranking_loss == "bce":
             errors = functional.binary_cross_entropy_with_logits(scores[:, 0], target.labels, reduction="sum")
             return Loss(total=errors, count=target.count)
+        # Candidates of a query share its record number; `unique` numbers the queries from 0.
         records, rows = batch.records[target.index].unique(return_inverse=True)  # (M,): the query of each candidate
         logs, _ = log_softmax_within(scores, rows, len(records))
+        # Labels of a query sum to 1, so each query contributes one cross-entropy.
         return Loss(total=-(target.labels * logs[:, 0]).sum(), count=target.count)

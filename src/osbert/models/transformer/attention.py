@@ -47,6 +47,7 @@ class Attention(nn.Module):
             self.sharing = self.heads // (architecture.key_heads or self.heads)
             self.query = Linear(width, joined, bias=biases)
             self.matrices = {"query": ("query",), "inward": ("key", "value")}
+            # Width of all keys: H / sharing heads of width K.
             inner = joined // self.sharing
         self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=biases)
         self.outward = Linear(joined, width, bias=biases)
@@ -56,6 +57,7 @@ class Attention(nn.Module):
         self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
         if architecture.distance_projections:
+            # Queries and keys of distances only: distances have no values.
             self.distance_inward = Linear(width, 2 * joined, bias=architecture.biases)
             self.parts["distance_inward.weight"] = 2
 
@@ -116,6 +118,7 @@ class Attention(nn.Module):
     def face_neighbours(self, strength: float) -> None:
         """Initialise the query and key biases so that half of the heads attend to the previous or next token."""
         biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
+        # `inward` stacks query, key and value: the first rows of its bias are those of query and key.
         self.inward.bias[: biases.numel()] = biases.flatten()
 
     def _with_distances(self, query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
@@ -168,6 +171,7 @@ def distance_biases(
     of a query have the same distance, so no two threads add to the same element.
     """
     assert layout.distances is not None
+    # Tokens are flat: each run takes the next ones, queries and keys counted apart.
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
     columns = zip(
         layout.runs, layout.offsets, layout.distance_columns, query.split(rows), key.split(sizes), strict=True
@@ -179,6 +183,7 @@ def distance_biases(
             length = offsets.shape[-1]
             found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
             parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]
+            # Distance d has index d + length - 1.
             index = offsets + (length - 1)
         else:
             parts = [part[used] for part in of_distances]

@@ -40,6 +40,7 @@ class Block(nn.Module):
         self.attention = Attention(architecture)
         self.attention_norm = norm(architecture)
         if layer == 0 and not architecture.first_norm:
+            # The input of the first layer is normalised already, by the embeddings (ModernBERT).
             self.attention_norm = nn.Identity()
         self.gated = architecture.gated
         # A gated layer stacks values and gate in one matrix, for one product (GLU variants, Shazeer 2020).
@@ -97,6 +98,7 @@ class Block(nn.Module):
         """Return the feed-forward output (..., D), no dropout. The second half of `up`'s 2 F outputs is the gate."""
         inner = self.up(hidden)
         if self.gated:
+            # GLU: only the first half passes the activation.
             inner, gate = inner.chunk(2, dim=-1)
             return self.down(self.activation(inner) * gate)
         return self.down(self.activation(inner))

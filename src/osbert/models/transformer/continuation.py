@@ -33,6 +33,7 @@ class Continuation:
         remembered = int(before.sum())
         # Of [past, present] end to end, alternate: past of sequence 0, sequence 0, past of sequence 1, ...
         starts = np.stack([begins(before), remembered + begins(own)], axis=1).ravel()
+        # An index for every token: one gather then joins any column or any layer's rows.
         source = ranges(starts, np.stack([before, own], axis=1).ravel())  # (P + N,), of the rows [past, present]
         self.source = torch.from_numpy(source).to(device)
         self.present = torch.from_numpy(np.flatnonzero(source >= remembered)).to(device)
@@ -44,6 +45,7 @@ class Continuation:
         columns: dict[str, Any] = {
             name: self._joined(first.get(name, torch.zeros_like(place)), column)
             for name in TOKEN_COLUMNS
+            # Positions of the present tokens continue after the past of their sequence.
             if (column := batch.positions + shift if name == "positions" else getattr(batch, name)) is not None
         }
         self.batch = Batch(

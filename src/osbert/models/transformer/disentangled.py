@@ -32,6 +32,7 @@ class Distances:
     def rows_of(self, distances: Tensor) -> Tensor:
         """Return the row (...) of the vector of each of `distances` (...)."""
         farthest = len(self.rows) // 2
+        # Index F is distance 0; distances beyond F are clamped to it.
         return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
 
     def used(self, length: int) -> slice:
@@ -52,12 +53,14 @@ def distance_rows(buckets: int, farthest: int) -> Tensor:
     [0, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7, 7, 7]
     """
     distances = torch.arange(-farthest, farthest + 1)
+    # The table has 2 * span rows; row `span` is distance 0.
     span = buckets or farthest
     if not buckets:
         return (distances + span).clamp(0, 2 * span - 1)
     middle = buckets // 2  # distances up to this have buckets of their own
     # In float32 and in this order of steps, as in the published code: at a bucket's edge rounding decides.
     ratios = distances.abs().clamp_min(middle) / middle
+    # Logarithmic from `middle` to `farthest`: middle - 1 further buckets on either side.
     steps = ratios.log() / torch.tensor((farthest - 1) / middle).log() * (middle - 1)
     found = torch.where(distances.abs() <= middle, distances, (steps.ceil() + middle).long() * distances.sign())
     return (found + span).clamp(0, 2 * span - 1)

@@ -39,6 +39,7 @@ class DistanceScores(nn.Module):
 
     def between(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return the biases (C, H, Q, T) for the positions `queries` (C, Q) and `keys` (C, T)."""
+        # (C, 1, T) - (C, Q, 1).
         apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 if the key comes after the query
         found = buckets(apart, self.table.num_embeddings, past=self.past)
         # (C, Q, T, H) -> (C, H, Q, T)
@@ -57,6 +58,7 @@ def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
     distance = -apart.clamp(max=0) if past else apart.abs()
     # 0 at distance `near`, 1 at FARTHEST. Below `near` it is negative, which `where` discards.
     growth = torch.log(distance.clamp(min=1).float() / near) / math.log(FARTHEST / near)
+    # Logarithmic buckets from `near` on; the last one also takes all larger distances.
     far = (near + (growth * (half - near)).long()).clamp(max=half - 1)
     found = torch.where(distance < near, distance, far)
     return found if past else found + half * (apart > 0)

@@ -36,6 +36,7 @@ class Embeddings(nn.Module):
         super().__init__()
         width = architecture.embedding or architecture.width
         self.first = architecture.first_position
+        # RoBERTa and MPNet leave the first rows of the table unused.
         places = architecture.length + self.first
         self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
         # With segment scores (XLNet) segments act inside attention only.
@@ -45,6 +46,7 @@ class Embeddings(nn.Module):
         self.query_piece: int | None = None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first
+        # The width at the point where the norm stands: before or after the projection.
         normal = architecture.width if self.project_first else width
         self.distance_scores = DistanceScores(architecture) if architecture.distance_scores else None
         self.norm = norm(architecture, normal) if architecture.embedding_norm else nn.Identity()

@@ -78,6 +78,7 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     """
     biases = layout.biases or [None] * len(layout.runs)
     learnt = torch.is_grad_enabled() and any(bias is not None and bias.requires_grad for bias in biases)
+    # On a GPU fused attention has both.
     unfused = query.device.type == "cpu" and (dropout > 0 or learnt)
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
     # split costs a node in the graph of gradients: skip it for a single run, the usual case.
@@ -92,6 +93,7 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
             visible = _past(run.width) if run.causal else run.visible
             out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
         else:
+            # Fused attention takes one mask: a bias of -inf where q does not attend to k.
             mask = run.visible if bias is None else _added(bias.to(q.dtype), run.visible)
             out = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=run.causal

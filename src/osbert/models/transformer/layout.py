@@ -124,6 +124,7 @@ class Layout:
             turns=None,
             read=None,
             counts=self.queries,
+            # Without `read`, the queries of this layout are all its tokens: their bounds are the queries' bounds.
             firsts=self.bounds if self.firsts is None else self.firsts,
             biases=None,
             distances=None,
@@ -161,6 +162,7 @@ class Layout:
     def same_segments(self) -> tuple[Tensor, ...]:
         """For each of `runs`, whether query and key belong to one segment, (count, Q, T)."""
         assert self.segments is not None
+        # (count, Q, 1) == (count, 1, T).
         queries = self.read_of(self.segments).split([run.queries for run in self.runs])
         columns = zip(self.runs, queries, self.segments.split([run.tokens for run in self.runs]), strict=True)
         return tuple(run.spread(one)[..., None] == run.keys(other)[..., None, :] for run, one, other in columns)

@@ -28,6 +28,7 @@ def neighbours(heads: int, width: int, strength: float) -> Tensor:
     start at 0. Biases that all start at 0 stay near 0 for long, since each is the factor of the other's gradient; and
     until some heads attend to neighbours, a model only sees a bag of words.
     """
+    # 0: previous token, 1: next token, 2 and 3: no preference.
     place = torch.arange(heads) % 4
     # Equal entries, so that all pairs of a head are in phase at the preferred distance.
     query = torch.where(place < 2, strength, 0.0)[:, None].repeat(1, width)  # (H, K)

@@ -56,6 +56,7 @@ class DistanceEncodings(nn.Module):
         distances = torch.arange(-longest, longest + 1)
         if layout.consecutive and layout.causal:
             distances = distances.clamp(min=0)  # no query sees a key behind it: half of the products are left out
+        # After the clamp the least distance is 0 in a causal layout, else -longest.
         least = int(distances[0])
         used = torch.arange(least, longest + 1, device=positions.device)
         # The row of distance d is d - least: `used` lists every distance from the least on.
@@ -85,6 +86,7 @@ class RelativeScores(nn.Module):
         assert layout.distances is not None
         vectors = self._by_head(self.inward(layout.distances.vectors))  # (W, H, K)
         rows = [run.queries for run in layout.runs]
+        # (q + v) . (W R): the second term of the score.
         toward = (query + self._by_head(self.distance)).split(rows)
         biases = []
         for run, part, (used, index) in zip(layout.runs, toward, layout.distance_columns, strict=True):
@@ -92,12 +94,14 @@ class RelativeScores(nn.Module):
             scores = _products(run.spread(part), vectors[used])  # (count, H, Q, C)
             biases.append(scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1)))
         if self.segment is not None and self.segments is not None:
+            # (q + s) . e: the third term.
             toward = (query + self._by_head(self.segment)).split(rows)
             columns = zip(layout.runs, toward, layout.same_segments, strict=True)
             for number, (run, part, same) in enumerate(columns):
                 # Two scores per query, (count, H, Q, 1) each: for keys of its own segment, and of others.
                 own, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
                 biases[number] = biases[number] + torch.where(same[:, None], own, other)
+        # The first term, (q + u) . k, is left to the kernel; the others are a bias of its scores.
         return query + self._by_head(self.content), layout.biased(biases)
 
     def between(self, query: Tensor, places: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,6 +111,7 @@ class RelativeScores(nn.Module):
         be masked by the caller. Scores of segments are not included.
         """
         distances = torch.arange(min(len(columns), self.farthest + 1), device=query.device)
+        # Generation is causal, so that distances are 0 or more, and at most the number of cached keys less 1.
         vectors = self._by_head(self.inward(encodings(distances, self.inward.in_features)))
         scores = _products(query + self._by_head(self.distance), vectors)
         # Distances are at least 0 here; the clamp keeps indices of masked keys in range.

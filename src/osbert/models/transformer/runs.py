@@ -88,6 +88,7 @@ class TokenRun:
             # index_copy out of place, not an assignment: gradients flow back to `rows`.
             rows = rows.new_zeros(every, *rows.shape[1:]).index_copy(0, self.places, rows)
         elif len(rows) < every:
+            # Only a band's last block is partly filled: padding at the end suffices.
             rows = _padded(rows, 0, every - len(rows))
         return rows.unflatten(0, (self.count, self.width))
 
@@ -110,6 +111,7 @@ class EqualLengths(TokenRun):
 
     def keys(self, rows: Tensor) -> Tensor:
         """Return `rows` (tokens, ...) as (count, T, ...)."""
+        # Sequences of equal length need no padding: a view.
         return rows.unflatten(0, (self.count, -1))
 
 
@@ -138,6 +140,7 @@ def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device
     places = None
     if len(set(queries)) > 1:
         # Sequences with unequal numbers of queries: each starts at its own row of the rectangles.
+        # Row r of the rectangles begins at r * width in the flattened form.
         inside = [row * width + place for row, few in enumerate(queries) for place in range(few)]
         places = torch.tensor(inside, device=device)
     return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=places)

@@ -41,6 +41,7 @@ class Ax(Classify):
         files={"dev": ("diagnostic-full",), "test": ("diagnostic", "ax", "test")},
     )
 
+    # The order of mnli's labels, whose models predict this set.
     labels: tuple[str, ...] = ("entailment", "neutral", "contradiction")
 
     @property

@@ -1,4 +1,4 @@
-"""cola: CoLA, is an English sentence grammatical? GLUE's official TSVs (section 4.1)."""
+"""cola: CoLA, whether an English sentence is grammatical; GLUE's official TSVs (section 4.1)."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from osbert.tasks.kinds.tag import Tag
 
 @dataclass(frozen=True, kw_only=True)
 class Conll2003(Tag):
-    """A folder with eng.train and eng.testa, and maybe eng.testb, or train, valid and test; tags in IOB1 or BIO.
+    """A folder with eng.train, eng.testa and optionally eng.testb, or train, valid and test; tags in IOB1 or BIO.
 
-    All of a document is read together, as far as it fits: its maximal context. A cased model is better.
+    A sequence holds as many sentences of a document as fit (maximal document context). Cased models score higher.
     """
 
     types: tuple[str, ...] = ("LOC", "MISC", "ORG", "PER")

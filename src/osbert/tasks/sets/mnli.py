@@ -1,4 +1,4 @@
-"""mnli: MultiNLI, does a second sentence follow from a first, contradict it, or neither? GLUE's TSVs (section 4.1)."""
+"""mnli: MultiNLI, whether a premise entails a hypothesis, contradicts it, or neither; GLUE's TSVs (section 4.1)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from osbert.tasks.tables.texts import TextSource
 
 
 class MatchedSource(TextSource):
-    """Reads the matched rows of a split, and for development the mismatched ones, too."""
+    """Reads the matched rows of a split; for development also the mismatched ones."""
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; "dev" is the matched rows, then the mismatched ones where they are there."""
+        """Yield the rows of a split; "dev" is the matched rows, then the mismatched ones if there are any."""
         parts = [split]
         if split == "dev" and "dev_mismatched" in self.files():
             parts.append("dev_mismatched")
         rows = chain.from_iterable(super(MatchedSource, self).records(part, problems) for part in parts)
+        # Both files number their rows from 0: number them anew, so that numbers are unique.
         yield from (replace(record, number=number) for number, record in enumerate(rows))
 
 

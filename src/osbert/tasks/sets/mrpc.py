@@ -1,4 +1,4 @@
-"""mrpc: MRPC, do two sentences of the news say the same? GLUE's TSVs, or Microsoft's own files (section 4.1)."""
+"""mrpc: MRPC, whether two sentences of news are paraphrases; GLUE's TSVs or Microsoft's own files (section 4.1)."""
 
 from __future__ import annotations
 

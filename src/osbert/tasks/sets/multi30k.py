@@ -1,4 +1,4 @@
-"""multi30k: Multi30k, captions and their translations, line by line (Elliott et al. 2016); and such files."""
+"""multi30k: captions and their translations in parallel files, line by line (Elliott et al. 2016)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from osbert.tasks import Inputs, Record, Source, Task
 from osbert.tasks.kinds.generate import Generate, PairedTextSource
 
 ENDS = ("", ".gz", ".xz", ".bz2")
-"""How the name of a file may end behind its language."""
+"""Suffixes of a file name after its language."""
 
 
 class ParallelSource(PairedTextSource):
-    """Reads pairs of files whose lines belong together: train.en and train.de. Tables have a column a language."""
+    """Reads parallel files, such as train.en and train.de, and tables with a column for each language."""
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in the source's language, or the tables of a folder."""
@@ -30,6 +30,8 @@ class ParallelSource(PairedTextSource):
         found = {
             split: path
             for split, names in USUAL.items()
+            # Reversed: of several files, the last one in the dict wins, so the first usual name and the plain file
+            # take precedence.
             for path in [data / f"{name}.{language}{end}" for name in names for end in ENDS][::-1]
             if path.is_file() and self._other(path)
         }
@@ -41,12 +43,14 @@ class ParallelSource(PairedTextSource):
             yield from super().read(origin, problems, labelled=labelled)
             return
         assert isinstance(origin, Path)
+        # zip_longest, so that a file that ends early is noticed.
         lines = zip_longest(self._lines(origin), self._lines(other))
         for line, (source, target) in enumerate(lines, 1):
             if source is None or target is None:
                 short, long = (origin, other) if source is None else (other, origin)
                 problems.add(f"{long}, line {line}: {short} ends before it. Are they of one text?", code="wrong-format")
                 return
+            # A line that is empty in both files is skipped; one that is empty in one file only is an error.
             if bool(source.strip()) != bool(target.strip()):
                 problems.add(f"{origin}, line {line}: it or the line in {other} is empty.", code="empty-text")
             elif source.strip():
@@ -64,11 +68,11 @@ class ParallelSource(PairedTextSource):
         return lines
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training table; two files are named by the languages."""
+        """Return the task with the columns of its training table; unchanged for parallel files."""
         return self.task if self._other(self.file("train")) else super().resolved()
 
     def left_out(self, split: str) -> list[str]:
-        """Return nothing of files whose lines belong together, of which no line is left out."""
+        """Return no messages for parallel files, whose lines are all used; those of a table otherwise."""
         return [] if all(map(self._other, self.files().values())) else super().left_out(split)
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
@@ -92,26 +96,28 @@ class ParallelSource(PairedTextSource):
     def _lines(self, path: Path) -> Iterator[str]:
         with open_text(path, find_encoding(path, self.task.encoding)) as file:
             for line in file:
+                # Only the line break: other whitespace may belong to the text.
                 yield line.rstrip("\r\n")
 
     def _is_source(self, path: Path) -> bool:
         return path.name.removesuffix(path.suffix if path.suffix in ENDS else "").endswith(f".{self.task.text[0]}")
 
     def _other(self, origin: Origin) -> Path | None:
-        """Return the file whose lines belong to those of a file in the source's language, None without one."""
+        """Return the file parallel to a file in the source's language; None if there is none."""
         if not (isinstance(origin, Path) and self._is_source(origin)):
             return None
         end = origin.suffix if origin.suffix in ENDS else ""
         stem = origin.name.removesuffix(end).removesuffix(f".{self.task.text[0]}")
+        # First the file that is compressed in the same way, then any other.
         paths = [origin.with_name(f"{stem}.{self.task.target}{one}") for one in (end, *ENDS)]
         return next((path for path in paths if path.is_file()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Multi30k(Generate):
-    """A folder with train.en, train.de, val.en and val.de, each a text a line; --text and --target name the languages.
+    """A folder with train.en, train.de, val.en and val.de, one text per line; --text and --target name the languages.
 
-    Other files that are named and laid out so do as well.
+    Any parallel files with such names can be used.
     """
 
     reader: ClassVar[type[Source]] = ParallelSource

@@ -1,4 +1,4 @@
-"""qnli: QNLI, does a sentence of Wikipedia hold the answer to a question? GLUE's official TSVs (section 4.1)."""
+"""qnli: QNLI, whether a sentence of Wikipedia contains the answer to a question; GLUE's TSVs (section 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""qqp: QQP, do two questions from Quora ask the same? GLUE's official TSVs (section 4.1)."""
+"""qqp: QQP, whether two questions from Quora are paraphrases; GLUE's official TSVs (section 4.1)."""
 
 from __future__ import annotations
 

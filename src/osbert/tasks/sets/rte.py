@@ -1,4 +1,4 @@
-"""rte: RTE, does a second sentence follow from a first? GLUE's official TSVs (section 4.1)."""
+"""rte: RTE, whether a first sentence entails a second; GLUE's official TSVs (section 4.1)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from osbert.tasks.kinds.generate import Generate
 class Scitldr(Generate):
     """A folder with train.jsonl, dev.jsonl and test.jsonl: source, the sentences of a text, and target, summaries.
 
-    Of several summaries each is learnt, and a text is compared with the one that is most alike.
+    If a text has several summaries, all are used for training, and the score is that of the most similar one.
     """
 
     text: tuple[str, ...] = ("source",)

@@ -1,4 +1,4 @@
-"""squad: SQuAD 1.1 and 2.0, and sets in their form (CMRC 2018, XQuAD); the official JSON files (sections 4.2, 4.3)."""
+"""squad: SQuAD 1.1 and 2.0, and sets in the same format (CMRC 2018, XQuAD); official JSON files (section 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ReleaseSource(SpanSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Squad(Span):
-    """A folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or both; or one file in their form."""
+    """A folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or both; or one file in the same format."""
 
     reader: ClassVar[type[Source]] = ReleaseSource
 
     release: Literal["any", "1.1", "2.0"] = "any"
-    """Which release's files to take from a folder that has several."""
+    """The release whose files are read, if a folder has several."""

@@ -1,4 +1,4 @@
-"""squad_questions: questions to write for answers in paragraphs, from SQuAD's files (Du et al. 2017)."""
+"""squad_questions: question generation from an answer and its paragraph, in SQuAD's files (Du et al. 2017)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuestionWritingSource(PairedTextSource):
     """Reads files in SQuAD's form, and tables with answers, contexts and questions."""
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read what is `given`, or the task's own `data`."""
+        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         self._objects: dict[Any, bool] = {}
 
@@ -33,7 +33,7 @@ class QuestionWritingSource(PairedTextSource):
         return find_named(data)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        """Yield each answer with its paragraph and question; questions without an answer are passed over."""
+        """Yield each answer with its paragraph and question; skip questions without an answer."""
         content = self._content(origin)
         if content is None:
             yield from super().read(origin, problems, labelled=labelled)
@@ -41,11 +41,13 @@ class QuestionWritingSource(PairedTextSource):
         assert isinstance(origin, Path)
         for asked in questions(content, origin, problems):
             question, paragraph = asked.texts
+            # Annotators often mark the same text: each distinct answer counts once.
             for answer in dict.fromkeys(gold.text for gold in asked.label or ()):
                 yield Record(number=0, texts=(answer, paragraph), label=(question,), path=str(origin))
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a fraction of the paragraphs."""
+        """Return which records (n,) are held out: all questions on a fraction of the paragraphs."""
+        # By paragraph, not by row: questions on one paragraph share most of their text.
         paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
         return np.array([out[record.texts[-1]] for record in records], np.bool_)
@@ -71,16 +73,17 @@ class QuestionWritingSource(PairedTextSource):
         return Source.moved(self, data, given) if of_squad else super().moved(data, given)
 
     def _content(self, origin: Origin) -> Any:
-        """Return the object of a file in SQuAD's form, None for a table."""
+        """Return the JSON object of a file in SQuAD's form; None for a table."""
         if not isinstance(origin, Path):
             return None
         stamp = file_stamp(origin)
         content = read_json(origin, encoding=self.task.encoding)
+        # The key has the stamp, so that a changed file is read again.
         self._objects[origin, stamp] = content is not None
         return content
 
     def _is_squads(self, origin: Origin) -> bool:
-        """Return whether a file is in SQuAD's form. It is read once, unless it changes."""
+        """Return whether a file is in SQuAD's form. The answer is cached until the file changes."""
         if not isinstance(origin, Path):
             return False
         found = self._objects.get((origin, file_stamp(origin)))

@@ -1,4 +1,4 @@
-"""sst2: SST-2, sentences of film reviews, negative or positive; GLUE's official TSVs (section 4.1)."""
+"""sst2: SST-2, whether a sentence of a film review is negative or positive; GLUE's official TSVs (section 4.1)."""
 
 from __future__ import annotations
 

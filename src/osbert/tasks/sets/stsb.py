@@ -13,10 +13,10 @@ from osbert.tasks.tables.layout import DataSetLayout, glue
 
 @dataclass(frozen=True, kw_only=True)
 class Stsb(Regress):
-    """A folder with train.tsv, dev.tsv and test.tsv; of their columns sentence1, sentence2 and score are read.
+    """A folder with train.tsv, dev.tsv and test.tsv, with the columns sentence1, sentence2 and score.
 
-    Or the set in its first form, GLUE's folder STS-B/original: sts-train.tsv, sts-dev.tsv and sts-test.tsv, without a
-    header, in which some rows end in two more cells, the sentences' source and its licence.
+    Or the original release, GLUE's folder STS-B/original: sts-train.tsv, sts-dev.tsv and sts-test.tsv. They have no
+    header, and some rows have two more cells at the end, the sentences' source and its licence.
     """
 
     layout: ClassVar[DataSetLayout] = glue(

@@ -1,4 +1,4 @@
-"""swag: SWAG, which of four endings follows; the official CSVs (section 4.4)."""
+"""swag: SWAG, the most plausible of four endings of a sentence; the official CSVs (section 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""text_to_text: a data set of GLUE as texts to write from texts, scored as the set is (T5, Raffel et al. 2020)."""
+"""text_to_text: a GLUE data set as text generation, scored like the data set (T5, Raffel et al. 2020)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableTask, default_of
 
 NO_LABEL = "no label"
-"""The class of a written text that is no label: it is never right."""
+"""The class of a generated text that is not a label: it is always wrong."""
 NO_NUMBER = -1.0
-"""What a written text counts as that is no number, as in the authors' code; the sets' numbers are 0 or more."""
+"""The value of a generated text that is not a number, as in the authors' code; labels are 0 or more."""
 SETTLED = ("prefix", "text", "target", "kept_by")
 """Settings of `generate` that follow from the data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetTexts:
-    """How a data set is written as texts: the names of its `texts`, and the `step` that numbers are rounded to."""
+    """How rows become texts: the names of the `texts`, and the `step` that numbers are rounded to."""
 
     texts: tuple[str, ...]
     step: float = 0.0
@@ -40,7 +40,7 @@ class SetTexts:
 
 @cache
 def table() -> Mapping[str, SetTexts]:
-    """Return how each data set is written as texts, by the name of the set."""
+    """Return the text format of each data set by its name, from text_to_text.toml."""
     file = importlib.resources.files(__package__) / "text_to_text.toml"
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
     return {name: SetTexts(texts=tuple(row["texts"]), step=row.get("step", 0.0)) for name, row in rows.items()}
@@ -52,26 +52,26 @@ class LabelledSource(Source):
     task: TextToText
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read what is `given`, or the task's own `data`."""
+        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         labelled = self.task.labelled
         self.labelled = labelled.source if given is None else labelled.reader(labelled, given)
 
     @property
     def split_names(self) -> Names:
-        """Return what the parts of data in memory may be called."""
+        """Return the accepted names of splits for data in memory."""
         return self.labelled.split_names
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split; raises UserError when there is none."""
+        """Return the file of each split. Raises UserError if there is none."""
         return self.labelled.find_files(data)
 
     def cells(self, column: str) -> Mapping[int, str]:
-        """Return what a column of the training file holds; raises UserError when there is no such column."""
+        """Return the cells of a column of the training file. Raises UserError if there is no such column."""
         return self.labelled.cells(column)
 
     def resolved(self) -> Task:
-        """Return the task; raises UserError where the training file lacks the set's columns."""
+        """Return the task. Raises UserError if the training file lacks the data set's columns."""
         self.labelled.resolved()
         return self.task
 
@@ -88,7 +88,7 @@ class LabelledSource(Source):
         return self.labelled.records(split, problems)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterable[Record]:
-        """Return the records of a file, in its order; what cannot be used is noted in `problems`."""
+        """Return the records of a file, in its order. Unusable rows are reported to `problems`."""
         return self.labelled.read(origin, problems, labelled=labelled)
 
     def held(self, records: Sequence[Record]) -> Booleans:
@@ -96,30 +96,30 @@ class LabelledSource(Source):
         return self.labelled.held(records)
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
+        """Return the task for other data, a file or a folder, without the settings that read the training file."""
         forms = {name: default_of(TextToText, name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
 
     def inputs(self, data: Origin) -> Inputs:
-        """Return a file of plain input; raises UserError when it cannot be read as such."""
+        """Return a file of plain input. Raises UserError if it cannot be read as such."""
         return self.labelled.inputs(data)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextToText(Generate):
-    """The rows of a data set of GLUE: `sst2 sentence: a fine film` and the text to write, `positive`.
+    """The rows of a GLUE data set as texts: source `sst2 sentence: a fine film`, target `positive`.
 
-    Texts and labels are written as T5's are. A written text is compared with the labels without regard to spaces, which
-    a vocabulary may put around "_" and "."; one that is no label counts as wrong. The scores are those of the data set.
+    The format is T5's. A generated text is compared with the labels after spaces are removed, since a tokenizer may add
+    them around "_" and "."; a text that is not a label counts as wrong. The scores are those of the data set.
     """
 
     reader: ClassVar[type[Source]] = LabelledSource
 
     data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"] = "sst2"
-    """The data set of GLUE, whose files `data` names."""
+    """The GLUE data set whose files are in `data`."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that follow from the data set."""
+        """Raise ValueError for settings that follow from the data set."""
         super().__post_init__()
         for name in SETTLED:
             if getattr(self, name) != default_of(Generate, name):
@@ -127,19 +127,19 @@ class TextToText(Generate):
 
     @cached_property
     def labelled(self) -> TableTask:
-        """Return the data set's own task, with the settings of this one that say how files are read."""
+        """Return the data set's own task, with this task's settings for reading files."""
         kind = components.find("tasks", self.data_set, base=TableTask)
         common = {field.name: getattr(self, field.name) for field in dataclasses.fields(TableTask)}
         task: TableTask = kind(**common)
         return task
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings alone."""
+        """Return the fields for pickling, without the cached task."""
         return {name: value for name, value in super().__getstate__().items() if name != "labelled"}
 
     @property
     def texts(self) -> SetTexts:
-        """Return how the data set is written as texts."""
+        """Return the text format of the data set."""
         return table()[self.data_set]
 
     # Rows to texts, and texts to labels.
@@ -151,11 +151,12 @@ class TextToText(Generate):
         >>> task.source_text(task.record_of(["It rains.", "It is wet."]))
         'mnli hypothesis: It is wet. premise: It rains.'
         """
+        # T5 sorts the fields by name: "hypothesis" comes before "premise".
         named = sorted(zip(self.texts.texts, record.texts, strict=True))
         return " ".join((self.data_set, *(f"{name}: {text}" for name, text in named)))
 
     def words_of(self, label: Any) -> str:
-        """Return the text to write for a label or a number; halves are rounded to the even multiple.
+        """Return the target text of a label or a number; halves are rounded to the even multiple of the step.
 
         >>> TextToText(data_set="stsb").words_of(2.75), TextToText().words_of("positive")
         ('2.8', 'positive')
@@ -166,11 +167,12 @@ class TextToText(Generate):
         return f"{round(label * steps) / steps:.1f}"
 
     def label_of(self, text: str) -> Any:
-        """Return the label or the number that a text stands for, None where it stands for none.
+        """Return the label or the number of a generated text; None if it is neither.
 
         >>> TextToText(data_set="mrpc").label_of("not _ equivalent"), TextToText(data_set="stsb").label_of("3 . 8")
         ('not_equivalent', 3.8)
         """
+        # Labels have no spaces of their own.
         plain = "".join(text.split())
         if not self.labelled.numbers:
             return plain if plain in self.labelled.classes else None
@@ -180,12 +182,12 @@ class TextToText(Generate):
             return None
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the source with the label's text behind it, or alone where there is no label."""
+        """Return the source followed by the label's text, or alone if there is no label."""
         target = None if record.label is None else (self.words_of(record.label),)
         return super().encode(dataclasses.replace(record, label=target), packer)
 
     def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
-        """Return the label that was written, in the set's words, or the text where it is none."""
+        """Return the generated label as the data set spells it, or the text if it is not a label."""
         found = super().decode(outputs, record, examples)
         label = self.label_of(found.value)
         return found if label is None else dataclasses.replace(found, value=str(label))
@@ -199,12 +201,12 @@ class TextToText(Generate):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the labels, none of numbers."""
+        """Return the labels; () if they are numbers."""
         return self.labelled.classes
 
     @property
     def row_score(self) -> str:  # type: ignore[override]
-        """Return what the score of a row is."""
+        """Return the name of the score of single rows."""
         return self.labelled.row_score
 
     @property
@@ -214,46 +216,48 @@ class TextToText(Generate):
 
     @property
     def sample(self) -> str:  # type: ignore[override]
-        """Return what to write behind `osbert predict RUN` to try a run."""
+        """Return sample arguments of `osbert predict RUN` to try a run."""
         return '"a text of yours" "and the second of the pair"' if len(self.texts.texts) > 1 else Task.sample
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task. Raises UserError where every row has the same label."""
+        """Return the task unchanged. Raises UserError if every row has the same label."""
         self.labelled.fitted(records)
         return self
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each record whose label the data set does not have."""
+        """Report each record whose label is not one of the data set's."""
         self.labelled.check(records, problems)
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, and of which labels."""
+        """Describe the number of rows of a split, and the frequencies of labels."""
         return self.labelled.describe(records)
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return the label of a record, none where it is a number."""
+        """Return the label of a record; () if labels are numbers."""
         return self.labelled.names(record)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return the scores of the data set; a text that is no label is wrong, and one that is no number is -1."""
+        """Return the data set's scores. A text that is not a label is wrong; one that is not a number counts as -1."""
         task, other = self.labelled, NO_NUMBER if self.labelled.numbers else NO_LABEL
         if not task.numbers:
+            # One more class, so that F1 and Matthews correlation are defined for wrong texts.
             task = dataclasses.replace(task, labels=(*task.classes, NO_LABEL))  # type: ignore[call-arg]
         read = [(self.label_of(str(one.value)), one) for one in predictions]
         found = [dataclasses.replace(one, value=other if label is None else label) for label, one in read]
         scores = task.metrics(found, records)
+        # The F1 of the added class means nothing.
         return {name: value for name, value in scores.items() if name != f"f1/{NO_LABEL}"}
 
     def error(self, prediction: Prediction, record: Record) -> float:
-        """Return how far a prediction is from its record's label, 0 where it is right."""
+        """Return the error of a prediction, 0 if it is right."""
         return self.labelled.error(self._read(prediction), record)
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return how the prediction for a record compares with its label."""
+        """Return the outcome of a prediction, compared with the record's label."""
         return self.labelled.outcome(self._read(prediction), record)
 
     def _read(self, prediction: Prediction) -> Prediction:
-        """Return a prediction whose value is a label or a number; a text that is no label stays as it was written."""
+        """Return the prediction with a label or a number as its value; a text that is not a label is kept unchanged."""
         label = self.label_of(str(prediction.value))
         if label is None:
             label = NO_NUMBER if self.labelled.numbers else prediction.value

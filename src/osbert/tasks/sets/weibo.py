@@ -10,7 +10,7 @@ from osbert.text.split import Split
 
 @dataclass(frozen=True, kw_only=True)
 class Weibo(Tag):
-    """A folder with weiboNER_2nd_conll.train, .dev, .test; the number behind a character is its place in a word."""
+    """A folder with weiboNER_2nd_conll.train, .dev, .test; the number after a character is its index in a word."""
 
     types: tuple[str, ...] = tuple(
         f"{place}.{kind}" for place in ("GPE", "LOC", "ORG", "PER") for kind in ("NAM", "NOM")

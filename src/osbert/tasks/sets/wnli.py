@@ -1,4 +1,4 @@
-"""wnli: WNLI, whom does a pronoun mean? Answered with the majority class, as in the paper (appendix B.1)."""
+"""wnli: WNLI, the referent of a pronoun. By default the majority class is predicted, as in the paper (appendix B.1)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ class Wnli(Classify):
 
     labels: tuple[str, ...] = ("not_entailment", "entailment")
     rule: Literal["majority", "model"] = "majority"
-    """majority: every prediction is the most frequent label of the training rows, as in the paper, for all systems
-    before it had done worse (appendix B.1); model: what the model says."""
+    """majority: every prediction is the most frequent label of the training rows, as in the paper, because all earlier
+    systems scored lower (appendix B.1); model: the model's own predictions."""
     majority: str = ""
     """The most frequent label of the training rows."""
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the most frequent label; of equal ones the first."""
+        """Return the task with the most frequent label, the first one if there are several."""
         counts = Counter(record.label for record in records)
+        # max returns the first of equal labels.
         majority = max(self.labels, key=lambda label: counts[label])
         return dataclasses.replace(super().fitted(records), majority=majority)
 
     def decode(self, *arguments: Any) -> Prediction:
-        """Return the model's prediction, or by the rule the most frequent label, which has all of the probability."""
+        """Return the model's prediction, or with majority the most frequent label, with a probability of 1."""
         prediction = super().decode(*arguments)
         if self.rule == "model" or not self.majority:
             return prediction
@@ -49,10 +50,10 @@ class Wnli(Classify):
 
     @property
     def weighed(self) -> bool:
-        """Return whether predictions are the model's: those of the rule have no probabilities to calibrate."""
+        """Return whether predictions are the model's. Those of the majority have no probabilities to calibrate."""
         return self.rule == "model"
 
     def remarks(self) -> list[str]:
-        """Describe the data, and the effect of the rule."""
+        """Describe the data, and the effect of predicting the majority."""
         rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
         return [*super().remarks(), *([rule] if self.rule == "majority" else [])]

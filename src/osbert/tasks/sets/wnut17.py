@@ -9,6 +9,6 @@ from osbert.tasks.kinds.tag import Tag
 
 @dataclass(frozen=True, kw_only=True)
 class Wnut17(Tag):
-    """A folder with wnut17train.conll, emerging.dev.conll and maybe emerging.test."""
+    """A folder with wnut17train.conll, emerging.dev.conll and optionally emerging.test."""
 
     types: tuple[str, ...] = ("corporation", "creative-work", "group", "location", "person", "product")

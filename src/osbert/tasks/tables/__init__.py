@@ -31,13 +31,13 @@ class UnlabelledRow(ValueError):
 
 
 class RowCounts(Problems):
-    """Counts the rows of a table: those `kept`, those that cannot be used, and of these the ones that are `empty`.
+    """Counts the rows of a table: those `kept`, the unusable ones, and among these the `empty` ones.
 
-    Problems that are added are passed on to `problems`; rows that the settings skip are only counted.
+    Added problems are also added to `problems`; rows that the settings skip are only counted.
     """
 
     def __init__(self, problems: Problems) -> None:
-        """Count, and pass on to `problems`."""
+        """Start at 0 rows; `problems` receives every problem that is added."""
         super().__init__(heading="", shown=1)
         self.problems = problems
         self.kept = self.empty = 0
@@ -64,7 +64,7 @@ class TableSource(Source):
     task: TableTask
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read what is `given`, or the task's own `data`."""
+        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
@@ -77,8 +77,8 @@ class TableSource(Source):
     def columns(self, table: Table, *, labelled: bool) -> Any:
         """Return the columns to read: a frozen dataclass with a field `label` and a method `describe`.
 
-        `describe(labelled=False)` says in words that the label, if there is one, is not read.
-        Without `labelled` the label may be absent, which is "".
+        `describe(labelled=False)` mentions that the label, if there is one, is not read.
+        Without `labelled` the label may be absent; it is then "".
         Raises UserError listing the columns if they cannot be detected.
         """
         raise NotImplementedError
@@ -96,11 +96,11 @@ class TableSource(Source):
         return self.task.layout.files
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
         return self.task.layout.splits(data)
 
     def open(self, origin: Origin) -> Table:
-        """Open a file of the user's as the task's settings say."""
+        """Open a table with the task's settings; a file that has not changed is opened once."""
         if isinstance(origin, Table):
             return origin
         task = self.task
@@ -112,8 +112,10 @@ class TableSource(Source):
             encoding=task.encoding,
             surplus=task.layout.surplus if plain else 0,
         )
+        # A changed file has another stamp, and other settings read another table.
         key = (origin, reading, file_stamp(origin))
         if key not in self._tables:
+            # Names of columns help to detect whether the first line is a header.
             named = dataclasses.replace(reading, names=tuple(filter(None, self.named)))
             self._tables[key] = require_columns(open_table(origin, named))
         return self._tables[key]
@@ -130,7 +132,7 @@ class TableSource(Source):
         return {row.line: row.values.get(column, "") for row in table.rows(Problems(heading=""))}
 
     def findings(self) -> list[str]:
-        """Describe the data that were read: each file's form, the columns in use, where development rows come from."""
+        """Describe the data: the format of each file, the columns in use, and the origin of development rows."""
         files = self.files()
         lines = [self.open(origin).describe() for split, origin in files.items() if not is_test(split)]
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
@@ -142,17 +144,19 @@ class TableSource(Source):
         return lines
 
     def left_out(self, split: str) -> list[str]:
-        """Describe the rows of a split's files that are left out: their number, the first ones, and if it is most."""
+        """Describe the rows of a split that are left out: number, the first one, and whether most are left out."""
         task = self.task
         if not (task.layout.lenient or task.skip_empty or task.skip_unlabelled):
             return []
         lines = []
         for name, origin in self.files().items():
+            # "dev" also matches dev_mismatched; "all" is one file that is split later.
             if not (name.startswith(split) or name == "all"):
                 continue
             labelled = not is_test(name)
             counts = self._counted(origin, labelled=labelled)
             if counts.count:
+                # The advice is for rows that are not left out.
                 first = counts.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
                 lines.append(f"rows left out: {counts.count:,}, the first being {first}")
             if counts.count > counts.kept:
@@ -160,7 +164,7 @@ class TableSource(Source):
         return lines
 
     def _mostly_left_out(self, table: Table, counts: RowCounts, *, labelled: bool) -> str:
-        """Return the line on a file of which more rows are left out than kept: another column may hold the labels."""
+        """Describe a file with more rows left out than kept, with advice if another column may hold the labels."""
         total = counts.kept + counts.count
         line = f"most rows of {table.called} are left out: {counts.count:,} of {total:,}; {counts.kept:,} are kept"
         unlabelled = counts.count - counts.empty if self.task.skip_unlabelled and labelled else 0
@@ -173,15 +177,16 @@ class TableSource(Source):
         )
 
     def _counted(self, origin: Origin, *, labelled: bool) -> RowCounts:
-        """Return the counts of a file's rows, which is read if it has not been yet."""
+        """Return the counts of a file's rows. The file is read if it has not been read yet."""
         key = (self.open(origin).called, labelled)
         if key not in self._counts:
+            # Reading to the end fills `_counts`.
             for _ in self._rows(origin, Problems(heading="", shown=0), labelled=labelled):
                 pass
         return self._counts[key]
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
+        """Return the task for other data, a file or a folder, without the settings that read the training file."""
         forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
 
@@ -203,10 +208,11 @@ class TableSource(Source):
         return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.objects)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        """Yield the records of a file; what cannot be used is noted in `problems`."""
+        """Yield the records of a file. Unusable rows are reported to `problems`."""
         if not (labelled and self.task.layout.lenient):
             yield from self._rows(origin, problems, labelled=labelled)
             return
+        # Problems are held back until the whole file is read: the fraction decides whether they are reported.
         kept, left_out = 0, Problems(heading="")
         for record in self._rows(origin, left_out, labelled=labelled):
             kept += 1
@@ -229,6 +235,7 @@ class TableSource(Source):
                 record = self._record(row, columns, table)
                 if labelled and self.task.layout.unlabelled and record.label is None:
                     raise UnlabelledRow("the row has no label")
+            # Before ValueError, of which it is a subclass.
             except UnlabelledRow as error:
                 message = f"{table.place(row.line)}: {one_line(str(error))}.{UNLABELLED}"
                 counts.note(message, code="missing-label", skipped=self.task.skip_unlabelled)
@@ -241,6 +248,7 @@ class TableSource(Source):
                     continue
                 counts.empty += 1
                 counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", code="empty-text", skipped=self.task.skip_empty)
+        # Only reached if the caller reads all rows: counts of a part are not kept.
         self._counts[table.called, labelled] = counts
 
     def _record(self, row: Row, columns: Any, table: Table) -> Record:
@@ -250,7 +258,7 @@ class TableSource(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask(Task):
-    """A task on rows of a table. Its fields say how to read one's own files, those of a kind which columns.
+    """A task on rows of a table. Its settings describe how files are read; those of a kind name the columns.
 
     A kind's `reader` is a TableSource.
     """
@@ -285,7 +293,7 @@ class TableTask(Task):
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, and of which labels."""
+        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
         if self.numbers:
             return super().describe(records)
         labels = Counter(record.label for record in records)
@@ -295,7 +303,7 @@ class TableTask(Task):
 
 
 def _empty(record: Record, *, labelled: bool) -> str:
-    """Return which text is empty, "" if all is well: training rows need every text, other rows at least one."""
+    """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
     there = [bool(text.strip()) for text in record.texts]
     if not any(there):
         return "the text is empty"

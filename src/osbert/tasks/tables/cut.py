@@ -25,10 +25,11 @@ class CutTask(TableTask):
         return "in the middle" if self.long == "head+tail" else super().unread
 
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Report each record that does not fit to `problems`, with long = "error"."""
+        """Report each record that does not fit to `problems`, if long = "error"."""
         if self.long != "error":
             return
         for record in records:
+            # Encoding truncates, whatever `long` is, and counts the pieces.
             if count := sum(example.truncated for example in self.encode(record, packer)):
                 problems.add(
                     f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"

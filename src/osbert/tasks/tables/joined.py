@@ -30,7 +30,9 @@ def joined_labels(labels: Sequence[str]) -> list[str]:
     for separator in SEPARATORS:
         parts = {label: parts for label in labels if len(parts := _parts(label, separator)) > 1}
         single = {*labels} - {*parts}
+        # In how many joined labels each part occurs.
         uses = Counter(part for found in parts.values() for part in found)
+        # A part that is a label itself: "neg,long" beside "neg".
         certain = [label for label, found in parts.items() if found & single]
         likely = [label for label, found in parts.items() if all(part in single or uses[part] > 1 for part in found)]
         if certain or (likely and 2 * len(likely) >= len(parts)):
@@ -49,6 +51,7 @@ def listed(label: str) -> list[Any] | None:
     """Parse a JSON or Python list in a cell, None for other texts; "[spam]" is a word in brackets."""
     if not (label.startswith("[") and label.endswith("]")):
         return None
+    # literal_eval: pandas writes lists as Python does, with single quotes.
     for parse in (json.loads, ast.literal_eval):
         try:
             found = parse(label)

@@ -1,4 +1,4 @@
-"""Labels that a task knows: how messages list them, and the report of one that it does not know."""
+"""Known labels in messages, and the report of unknown ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def listed_labels(labels: Sequence[str]) -> str:
 
 
 def note_unknown(label: str, known: Sequence[str], *, place: str, problems: Problems) -> None:
-    """Note a label that was not seen in training, with the nearest of those that were."""
+    """Report a label that was not seen in training, with the most similar known one."""
     problems.add(
         f"{place}: unknown label '{one_line(label)}' (known: {listed_labels(known)}).{one_line(nearest(label, known))}",
         code="unknown-label",

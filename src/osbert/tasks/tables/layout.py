@@ -1,4 +1,4 @@
-"""The layout of a published data set's files: their names, their columns, and their peculiarities."""
+"""The layout of a published data set's files: names, columns, and peculiarities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DataSetLayout:
     files: Names = field(default_factory=lambda: USUAL)
     """The name of each split's file, in lower case and without suffix."""
     instead: Mapping[str, str] = field(default_factory=dict)
-    """Its other name if there is no file of that name."""
+    """Split -> another name of its file, if there is none in `files`."""
     columns: tuple[TextColumns, ...] = ()
     """The columns to read, in each form in which the data set is published."""
     unlabelled: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class DataSetLayout:
     """Whether the files are known to have unusable rows: these are left out and counted if they are at most 1 %."""
 
     def splits(self, data: str | Path) -> dict[str, Path]:
-        """Return the file of each split, or one file as "all"; raises UserError when there is none."""
+        """Return the file of each split, or one file as "all". Raises UserError if there is none."""
         return find_splits(Path(data), self.files, instead=self.instead)
 
     def plain(self, path: Path) -> bool:
@@ -41,11 +41,11 @@ class DataSetLayout:
         return self.bare_quotes and plain_suffix(path) in (".tsv", ".txt") and plain_name(path) in names
 
     def known(self, name: str) -> bool:
-        """Return whether a column is one of these."""
+        """Return whether a column belongs to any form of the data set."""
         return any(name in (one.text, one.pair, one.label) for one in self.columns)
 
     def find(self, columns: Sequence[str], *, labelled: bool) -> TextColumns | None:
-        """Return the first form whose columns are all there; without `labelled` the label may be absent."""
+        """Return the first form whose columns all exist; without `labelled` the label may be absent."""
         for one in self.columns:
             if {*one.texts} <= {*columns} and (one.label in columns or not labelled):
                 return one if one.label in columns else replace(one, label="")
@@ -54,4 +54,6 @@ class DataSetLayout:
 
 def glue(*columns: TextColumns, unlabelled: Sequence[str] = (), **more: Any) -> DataSetLayout:
     """Return the layout of one of GLUE's sets: the official TSVs, or Hugging Face's rows, unlabelled ones being -1."""
+    # Hugging Face's test rows have label -1. GLUE's TSVs have unpaired quotes, which a CSV reader would join over
+    # lines.
     return DataSetLayout(columns=columns, unlabelled=("-1", *unlabelled), bare_quotes=True, **more)

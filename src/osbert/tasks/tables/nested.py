@@ -22,9 +22,10 @@ def parsed_cell(cell: str) -> Any:
 
 
 def cell_texts(row: Row, name: str) -> list[str]:
-    """Return the texts of a cell: one, or those of a list. Raises ValueError for a list of other things."""
+    """Return the text of a cell, or the texts of its list. Raises ValueError for a list of other values."""
     if name not in row.nested:
         return [row.values[name]]
+    # `source` has the list itself; without it the cell has the list as JSON.
     texts = row.source.get(name) or parsed_cell(row.values[name])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"'{name}' is no text and no list of texts")

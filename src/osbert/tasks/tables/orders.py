@@ -66,14 +66,17 @@ class OrdersTask(TextTask):
                 code="wrong-number-of-texts",
             )
         if self.apart:
+            # Two sequences of one text each, u first, then v: `decode_with` relies on this order.
             alone = (dataclasses.replace(record, texts=(text,)) for text in record.texts)
             return [example for one in alone for example in super(OrdersTask, self).encode(one, packer)]
         examples = super().encode(record, packer)
+        # No windows here, so the reversed pair is one sequence; a second one would raise.
         [other] = super().encode(dataclasses.replace(record, texts=record.texts[::-1]), packer)
-        return [*examples, dataclasses.replace(other, truncated=0)]  # what is cut is told once
+        return [*examples, dataclasses.replace(other, truncated=0)]  # cut pieces count once
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, which the first sequence of a pair has."""
+        # One loss for each pair: the head finds the other sequence by the record.
         carrying = 1 if self._two else len(examples)
         return [*super().aimed(examples[:carrying], label, weight), *examples[carrying:]]
 
@@ -84,6 +87,7 @@ class OrdersTask(TextTask):
         weight, bias = (np.array(learnt[name], np.float64) for name in ("weight", "bias"))  # (K, 4 D + 1), (K,)
 
         def decode(outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Prediction:
+            # The features of models/heads/apart.py: outputs are the two vectors (2, D).
             u, v = np.asarray(outputs, np.float64)
             return self.decode([weight @ np.concatenate(pair_blocks(u, v)) + bias], record, examples)
 
@@ -91,8 +95,10 @@ class OrdersTask(TextTask):
 
     def joined(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
+        # The head adds the two states before its layer, so the outputs of both orders are summed.
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
     def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
         """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""
+        # The mean over windows divides weights by their number; a sum does not.
         return [weights if self._two else weights / len(examples)] * len(examples)

@@ -36,7 +36,7 @@ class TextSource(TableSource):
     def columns(self, table: Table, *, labelled: bool) -> TextColumns:
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
-        # A column of another form of the same data set is not asked for; one that the user names is.
+        # A name from another form of the same data set is dropped; a name that the user chose is required.
         names = [name if name in table.columns or not layout.known(name) else "" for name in self.named]
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):
@@ -45,23 +45,24 @@ class TextSource(TableSource):
         return choose(table.columns, asked=asked, path=table.called, numbers=self.task.numbers, labelled=labelled)
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training file written down by name."""
+        """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=columns.label)
         return self.passed_on(named)
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder: how to read the training file is forgotten.
+        """Return the task for other data, a file or a folder, without the settings that read the training file.
 
         The columns keep their names if the new file has them, else they are detected again; `given` overrides.
 
-        Raises UserError when the model reads pairs and the file has single texts, or the other way round.
+        Raises UserError if the model was trained on pairs and the file has single texts, or the reverse.
         """
         task = super().moved(data, given)
         source = task.source
         assert isinstance(source, TextSource)
         if source.alone is None:
             return task
+        # Text and pair keep their names only if the new table has both; a half-known pair would be wrong.
         table, own = source.open(source.alone), self.task
         kept = {"text": own.text, "pair": own.pair} if {own.text, own.pair} - {""} <= {*table.columns} else {}
         label = own.label if own.label in table.columns else ""
@@ -107,12 +108,13 @@ class TextTask(CutTask):
     text: str = ""
     """The column with the text; detected by its name if not given."""
     pair: str = ""
-    """The column with the second text, where texts come in pairs."""
+    """The column with the second text of a pair; "" for single texts."""
     label: str = ""
     """The column with the label; detected by its name if not given."""
     long: Long = "truncate"
-    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
-    rest from its end; window, all of it in overlapping windows, whose scores are averaged; error, not at all."""
+    """What happens to a text that does not fit: truncate keeps its beginning; head+tail, a quarter from its beginning
+    and the rest from its end; window reads all of it in overlapping windows, whose scores are averaged; error rejects
+    it."""
     overlap: int = 64
     """Overlap of a window with the one before in pieces, at most half of a window."""
 
@@ -139,11 +141,11 @@ class TextTask(CutTask):
         return columns if len(columns) == len(self.request_fields) else ()
 
     def value(self, text: str) -> Any:
-        """Return the label in a cell. Raises ValueError with the reason if it is none."""
+        """Return the label in a cell. Raises ValueError with the reason if it is invalid."""
         return text
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of one text, or of the two of a pair; UserError when the task reads the other."""
+        """Return the record of one text or of a pair. Raises UserError if the task was trained on the other kind."""
         if self.text and len(texts) != (wanted := 2 if self.pair else 1):
             kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
             raise UserError(f"The run was fine-tuned on {kind}.", code="wrong-number-of-texts")
@@ -156,6 +158,7 @@ class TextTask(CutTask):
                 f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.",
                 code="wrong-number-of-texts",
             )
+        # One run of pieces for each text; lay_out adds special pieces and cuts windows.
         runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 
@@ -164,6 +167,7 @@ class TextTask(CutTask):
 
         The `weight` of a long text in the loss, 1 by default, is divided among its windows; so are its labels' (M,).
         """
+        # The weights of a text's windows sum to its weight: a long text counts no more than a short one.
         labels, windows = np.atleast_1d(label), len(examples)
         weights = None
         if weight is not None or windows > 1:
@@ -174,7 +178,7 @@ class TextTask(CutTask):
 
 
 def _only_label(cell: str) -> str:
-    """Return the label of a list of one, as annotation tools write it, "" of an empty one. ValueError at any other."""
+    """Return the label in a list of one, as annotation tools write it; "" for an empty list; else raise ValueError."""
     parts = listed(cell) or []
     if cell == "[]":
         return ""

@@ -78,6 +78,7 @@ def weight_table(text: str) -> dict[str, float]:
         try:
             table[name] = float(number)
         except ValueError:
+            # An empty name leads to the one error message below.
             name = ""
         if not name:
             raise ValueError(f"class_weights is none, balanced, or weights by label (spam=3,ham=0.5), not '{text}'")

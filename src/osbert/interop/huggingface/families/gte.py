@@ -1,6 +1,6 @@
-"""GTE (Zhang et al. 2024, mGTE): BERT with rotary positions and gates, whose two layers alone have no biases.
+"""GTE (mGTE, Zhang et al. 2024): BERT with rotary positions and gated layers, without biases in `up` and its gate.
 
-The masked-LM head has GELU whatever the blocks have: no other curve is read.
+Only GELU is supported, because the masked-LM head always has GELU.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ FAMILY = Family(
     values={"positions": "rotary", "gated": True},
     varies=("segments", "rotary_base"),
     only={"is_decoder": False, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    # transformers' defaults, which differ from BERT's: configs omit fields with default values.
     defaults={"attention_probs_dropout_prob": 0.0, "type_vocab_size": 1},
     read=partial(read_base, default=160_000.0),
     written=lambda sizes: {**write_base(sizes), "pad_token_id": 0},
@@ -31,6 +32,7 @@ FAMILY = Family(
     ),
     fused={
         ".attention.qkv_proj.": (".attention.self.query.", ".attention.self.key.", ".attention.self.value."),
+        # up first, then the part that is activated: the reverse of our order.
         ".mlp.up_gate_proj.": (".intermediate.gate.", ".intermediate.dense."),
     },
     halves=True,

@@ -15,12 +15,13 @@ from osbert.models.architecture import Architecture
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 BASES = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}
-"""The kind of a block -> the field with the base of its angles in the first releases' configs, and its default."""
+"""Kind of block -> the field with its rotary base in configs of the first releases, and the default."""
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 EVERY = "global_attn_every_n_layers"
 DEFAULT = {"rope_type": "default"}
 IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-"""Pieces that their config names; no output depends on them, and their defaults are beyond a small vocabulary."""
+"""Ids of special pieces. No output depends on them; they are written as null, since the defaults may exceed a small
+vocabulary."""
 
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _sight(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
 
 
 def _every(config: Mapping[str, Any], problem: Problem) -> int:
-    """Return every how many blocks, beginning with the first, one is global, as the list of their kinds has it."""
+    """Return n if every n-th block is global, from the first on, by layer_types or global_attn_every_n_layers."""
     kinds, every = config.get("layer_types"), config.get(EVERY, 3)
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
         problem(f"{EVERY} must be a whole number, 1 or more, but is {every!r}.")
@@ -97,6 +98,7 @@ def _bases(config: Mapping[str, Any], problem: Problem) -> dict[str, float]:
     found: dict[str, float] = {}
     for kind, (field, default) in BASES.items():
         given = config.get(field, default)
+        # GLOBAL precedes LOCAL in BASES, so its base is known here.
         if given is None and kind == LOCAL:  # as the first releases took it
             given = found[GLOBAL]
         found[kind] = rotary_base(tables.get(kind) or {}, given, field, problem)
@@ -104,11 +106,14 @@ def _bases(config: Mapping[str, Any], problem: Problem) -> dict[str, float]:
 
 
 def _written(sizes: Architecture) -> dict[str, Any]:
+    # Without a window every block is global.
     every = sizes.global_every if sizes.window else 1
     bases = {GLOBAL: sizes.rotary_base, LOCAL: sizes.local_base}
     return {
+        # Both the fields of the first releases and the newer ones, so that any version of transformers reads it.
         "layer_types": _kinds(sizes.layers, every),
         EVERY: every,
+        # Without a window no block is local: any valid width may be written.
         "local_attention": 2 * sizes.window or 128,
         "rope_parameters": {kind: {**DEFAULT, "rope_theta": base} for kind, base in bases.items()},
         **{BASES[kind][0]: base for kind, base in bases.items()},
@@ -178,6 +183,7 @@ FAMILY = Family(
     },
     fused={
         ".attn.Wqkv.": (".attention.self.query.", ".attention.self.key.", ".attention.self.value."),
+        # Their Wi stacks the activated half first, then the gate.
         ".mlp.Wi.": (".intermediate.dense.", ".intermediate.gate."),
     },
     halves=True,

@@ -1,7 +1,7 @@
-"""MPNet (Song et al. 2020): learned positions, and 32 buckets of distances whose numbers are added in all layers.
+"""MPNet (Song et al. 2020): learned positions, and a bias for each of 32 buckets of distances, shared by all layers.
 
-Its positions begin at 2 and its buckets are 32, whatever its config says: no other values are read. The masked-LM head
-has GELU whatever the blocks have: no other curve is read.
+Positions begin at 2 and there are 32 buckets, whatever the config says, so configs with other values are rejected. So
+are activations other than GELU, because the masked-LM head always has GELU.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ FIRST, BUCKETS = 2, 32
 
 def _length(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     places = config.get("max_position_embeddings")
+    # Their table also counts the FIRST unused rows at its beginning.
     return {"length": places - FIRST} if isinstance(places, int) else {}
 
 

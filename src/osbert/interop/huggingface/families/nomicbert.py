@@ -1,4 +1,4 @@
-"""NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and gates, and biases in norms alone."""
+"""NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and gated layers, and biases only in its norms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
 
 
 def head_width(config: Mapping[str, Any], problem: Problem) -> None:
-    """Report a width of the heads at which they do not share the width of the states."""
+    """Report a head width that is not hidden_size / num_attention_heads."""
     width, heads, head = (config.get(name) for name in ("hidden_size", "num_attention_heads", "head_dim"))
     if head is not None and isinstance(width, int) and isinstance(heads, int) and head * heads != width:
         problem(f"head_dim is {head!r}; only hidden_size / num_attention_heads is supported.")
 
 
 def read_base(config: Mapping[str, Any], problem: Problem, *, default: float) -> dict[str, Any]:
-    """Return the base of the rotary angles, by its field or by that of the first releases."""
+    """Return the base of the rotary angles, from rope_parameters or, in older configs, from rope_theta."""
     if config.get("rope_scaling") is not None:
         problem(f"rope_scaling is {config['rope_scaling']!r}, which is not supported.")
     table = config.get("rope_parameters") or {}
@@ -48,6 +48,7 @@ FAMILY = Family(
         (".attn.out_proj.", ".attention.output.dense."),
         (".norm1.", ".attention.output.LayerNorm."),
         (".norm2.", ".output.LayerNorm."),
+        # fc12 is activated; fc11 is the factor that it gates.
         (".mlp.fc12.", ".intermediate.dense."),
         (".mlp.fc11.", ".intermediate.gate."),
         (".mlp.fc2.", ".output.dense."),

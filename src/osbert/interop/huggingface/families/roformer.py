@@ -1,4 +1,4 @@
-"""RoFormer (Su et al. 2021): BERT with rotary positions. It has no pooler, and its classifiers are others."""
+"""RoFormer (Su et al. 2021): BERT with rotary positions. It has no pooler, and its sequence classifier differs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SINES = "encoder.embed_positions.weight"
 
 
 def _sines(architecture: Architecture) -> dict[str, Tensor]:
-    """Return its table of angles (length, K): the sines of each pair's angle, then the cosines."""
+    """Return the table (length, K): the K/2 sines of each position's angles, then the K/2 cosines."""
+    # A constant table, which transformers stores among the weights: written, never read.
     turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2, 2)
     return {SINES: torch.cat([turns[..., 1], turns[..., 0]], dim=1)}
 

@@ -157,7 +157,7 @@ class Choose(TemperedTask, CutTask):
         return self
 
     def record_of(self, texts: Sequence[str]) -> Choices:
-        """Return the record of a context and its choices; UserError when there are fewer than two choices."""
+        """Return the record of a context and its choices. Raises UserError for fewer than two choices."""
         if len(texts) < 3:
             raise UserError(
                 f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).",
@@ -211,7 +211,7 @@ class Choose(TemperedTask, CutTask):
     def explained(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
-        """Return the score of the predicted choice, or of that of the name `label`, minus the mean of the others."""
+        """Return the score of the predicted choice, or of the choice named `label`, minus the mean of the others."""
         called = _names(record, self.first)
         chosen = called.index(require_label(label or prediction.value, called))
         weights = [np.array([weight]) for weight in contrast(chosen, len(called))]
@@ -225,6 +225,7 @@ class Choose(TemperedTask, CutTask):
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the outcome by the choices' names, with the right and the chosen text marked."""
         found, called = super().outcome(prediction, record), _names(record, self.first)
+        # Text 0 is the context: choice i is text 1 + i.
         texts = [1 + called.index(name) for name in (record.label, prediction.value)]
         marks = [TextMark(start=0, end=len(record.texts[text]), of=of, text=text) for of, text in zip(SIDES, texts)]
         return replace(found, marks=tuple(marks))
@@ -240,6 +241,7 @@ class Choose(TemperedTask, CutTask):
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the number of the choice, from 0, and the probabilities of all in their order."""
         shares = prediction.probabilities
+        # The dict of probabilities has the choices in the order of the request.
         return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
 
     @property

@@ -1,4 +1,4 @@
-"""Choices in a table: which columns hold the context, the choices and the right one, and what a row says."""
+"""Choices in a table: the columns of context, choices and label, and the records of rows."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from osbert.tasks.kinds.choose.records import Choices, Counting, names
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _PREFIXES = {"sent1": "sent2"}
-"""What stands before each choice where the context is so called: the beginning of SWAG's endings."""
+"""Name of the context -> name of a column with text before each choice: the beginning of SWAG's endings."""
 _LISTS = ("choices", "endings", "options", "candidates", "answers")
 _STEMS = ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz")
 _LABELS = ("label", "answer", "answerkey", "gold", "correct", "answerrightending")
 HEADINGS = (*_CONTEXTS, *_LISTS, *_LABELS)
-"""A first line that holds one of these is a header."""
+"""A first line that contains one of these is a header."""
 
 _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceColumns:
-    """The columns in use. The context is all of `context`, a space between; each choice has `prefix` before it.
+    """The columns in use. The columns of `context` are joined with spaces; `prefix` precedes each choice.
 
-    `choices`: one column a choice, or one with a list of them (JSON lines). `label` is "" where there is none.
+    `choices`: a column for each choice, or one with a list of them (JSON lines). `label`: "" if there is none.
     """
 
     context: tuple[str, ...]
@@ -40,7 +40,7 @@ class ChoiceColumns:
     label: str = ""
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the label is not read."""
+        """Describe the columns. Without `labelled`, mention that the label is not read."""
         before = f" behind '{self.prefix}'" if self.prefix else ""
         label = f"label from '{self.label}'" if labelled else f"the labels in '{self.label}' are not read"
         choices = f"choices from {_listed(self.choices)}{before}"
@@ -65,6 +65,7 @@ def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled:
             "run that is trained --columns.choices NAME,NAME.",
             code="unknown-column",
         )
+    # A column such as "answer" may be the choices or the label: the choices come first.
     label = asked.label if asked.label in columns else header.first(_LABELS, but=choices)
     if labelled and not label:
         raise header.missing("label", ": give --label NAME.")
@@ -73,13 +74,14 @@ def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled:
         advice = "for a run that is trained --columns.context NAME (or NAME,NAME)."
         raise header.missing("context", f": give --context NAME (or NAME,NAME), or {advice}")
     prefix = asked.prefix
+    # The prefix is detected only with a detected context: it depends on the name of the context.
     if not (prefix or asked.context):
         prefix = header.first([_PREFIXES.get(context[0].strip().lower(), "")])
     return ChoiceColumns(context=context, choices=choices, prefix=prefix, label=label)
 
 
 def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str) -> Choices:
-    """Return the context and choices of a row; raises ValueError, saying why, when it cannot be used."""
+    """Return the context and choices of a row. Raises ValueError with the reason if they are unusable."""
     used = (*columns.context, *columns.choices, columns.prefix, columns.label)
     missing = [name for name in used if name and name not in row.values]
     if missing:
@@ -87,6 +89,7 @@ def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str
     context = " ".join(filter(None, (row.values[name].strip() for name in columns.context)))
     choices, called = texts_of(row, columns)
     if not context and not any(choices):
+        # An empty row is no error: it becomes an empty record.
         return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
     if len(choices) < 2:
         there = "there is 1 choice" if choices else "there are no choices"
@@ -110,10 +113,12 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
     """
     if len(columns.choices) > 1:
         found = [row.values[name].strip() for name in columns.choices]
+        # Rows may have fewer choices than the table has columns.
         while found and not found[-1]:
             found.pop()
         return found, ()
     (name,) = columns.choices
+    # JSON lines have the list itself; other tables have it as JSON in a cell.
     told: Any = row.source.get(name, row.values[name])
     if isinstance(told, str):
         try:
@@ -125,6 +130,7 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
         told, called = told.get("text"), told.get("label", ())
     if not isinstance(told, list) or not all(isinstance(text, str) for text in told):
         raise ValueError(f"'{name}' is no list of texts")
+    # A label must name one choice only.
     if called and (len(called) != len(told) or len(set(called)) != len(called)):
         raise ValueError(f"'{name}' has {len(told)} texts, but {len(set(called))} different labels")
     return told, tuple(map(str, called))
@@ -143,7 +149,7 @@ def _context(header: Header, *, but: Sequence[str]) -> tuple[str, ...]:
 
 
 def _numbered(columns: Sequence[str], stems: Sequence[str]) -> Iterator[str]:
-    """Yield the columns called by one of the stems and a number or letter: ending0, ending1, ..."""
+    """Yield the columns named by the first stem that occurs with several numbers or letters: ending0, ending1, ..."""
     for stem in stems:
         group = [name for name in columns if (m := _NUMBERED.fullmatch(name.strip())) and m[1].lower() == stem]
         if len(group) > 1:

@@ -56,7 +56,7 @@ class PairedTextSource(TableSource):
         return record_of(row, columns, path=path)
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training file written down by name."""
+        """Return the task with the detected columns of its training file."""
         found = self.columns(self.open(self.file("train")), labelled=True)
         return self.passed_on(dataclasses.replace(self.task, text=found.source, target=found.label))
 
@@ -190,6 +190,7 @@ class Generate(TableTask):
 
     def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
         """Return the task with `sight` and `most` resolved for a model."""
+        # `writes` is how the model was pretrained.
         prediction = (writes or "next") if self.prediction == "auto" else self.prediction
         sight = self.sight
         if sight == "auto":
@@ -197,6 +198,7 @@ class Generate(TableTask):
         if (sight == "source") != sizes.has_decoder:
             what = "an encoder with a decoder, which needs it" if sizes.has_decoder else "no encoder with a decoder"
             raise UserError(f"sight is {sight}, but the model is {what}: leave --sight out.", code="invalid-setting")
+        # The target can have no more pieces than the shorter of the two limits leaves.
         most = self.writing.fitting(min(self.length, sizes.length)).most
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
@@ -207,11 +209,11 @@ class Generate(TableTask):
         return f"{len(records):,} rows{more}"
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return no names: a text is none of a few labels."""
+        """Return no names, because generated texts are not classes."""
         return ()
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of the texts of one source; UserError for another number than in training."""
+        """Return the record of the texts of one source. Raises UserError if their number differs from training."""
         if len(texts) != (count := len(self.request_fields)):
             names = ", ".join(self.request_fields)
             raise UserError(
@@ -242,6 +244,7 @@ class Generate(TableTask):
         several = [layout.with_target(source, target, record=record.number) for target in targets]
         if len(several) == 1:
             return several
+        # Each target repeats the source, so that the pieces cut from it would be counted for every target.
         cut = layout.prompt(source).truncated  # of the source, which counts once
         return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
 
@@ -280,6 +283,7 @@ class Generate(TableTask):
 
         head = None
         if backbone.embedding is not None:
+            # A head is needed to ask the backbone for a decoder; without embeddings there is neither.
             head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
             head.smoothing = self.label_smoothing
         if head is None or backbone.decoder(head) is None:

@@ -1,4 +1,4 @@
-"""Sources and targets in a table: which columns hold them, and what a row says."""
+"""Sources and targets in a table: their columns, and the records of rows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TARGETS = (
     *("response", "answer", "title", "label"),
 )
 HEADINGS = (*_SOURCES, *_TARGETS)
-"""A first line that holds one of these is a header."""
+"""A first line that contains one of these is a header."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceColumns:
-    """The columns in use: one or several of the source, and that of the target, "" where there is none."""
+    """The columns in use: one or several of the source, and that of the target, "" if there is none."""
 
     source: tuple[str, ...]
     label: str = ""
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the target is not read."""
+        """Describe the columns. Without `labelled`, mention that the target is not read."""
         sources = f"source from {' and '.join(map(repr, self.source))}"
         target = f"target from '{self.label}'" if labelled else f"the targets in '{self.label}' are not read"
         return f"{sources}, {target if self.label else 'no target'}"
@@ -48,6 +48,7 @@ def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled:
     header.require(asked.label if labelled else "", option="target")
     target = asked.label if asked.label in columns else header.first(_TARGETS, but=asked.source)
     source = asked.source or tuple(filter(None, [header.first(_SOURCES, but=(target,))]))
+    # A single remaining column is the source or the target, whichever is missing.
     others = [name for name in columns if name not in (*source, target)]
     if len(others) == 1 and (not source or (labelled and not target)):
         source, target = (source, others[0]) if source else ((others[0],), target)
@@ -59,12 +60,13 @@ def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled:
 
 
 def record_of(row: Row, columns: SourceColumns, *, path: str) -> Record:
-    """Return the source and the references of a row; raises ValueError, saying why, when it cannot be used.
+    """Return the source and the references of a row. Raises ValueError with the reason if they are unusable.
 
-    The sentences of a list in a source cell are joined; the texts of a list in a target cell are references of one
-    source, each of which is learnt.
+    A list in a source cell is joined with spaces. A list in a target cell holds several references of one source, all
+    of which are used for training.
     """
     if missing := [name for name in (*columns.source, columns.label) if name and name not in row.values]:
+        # UnlabelledRow: rows without a label are counted apart from unusable ones.
         raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
     texts = tuple(" ".join(cell_texts(row, name)) for name in columns.source)
     references: tuple[str, ...] | None = None

@@ -186,8 +186,8 @@ class Multilabel(WeightedTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
 
-        Raises UserError where all rows have the same labels, at weights that do not go with the labels, and at
-        thresholds, which come of the training.
+        Raises UserError if all rows have the same labels, if weights do not match the labels, and if thresholds are
+        given, which are tuned in training.
         """
         if self.thresholds:
             raise UserError(
@@ -204,7 +204,10 @@ class Multilabel(WeightedTask):
                 code="nothing-to-learn",
             )
         labels = self.labels or tuple(sorted({one for own in found for one in own}))
+        # (K,): the number of rows that have each label.
         true = matrix([record.label for record in records], labels).sum(axis=0)
+        # Rows without the label / rows with it: both then have the same total weight. At least 1, so that no weight
+        # is 0 or infinite.
         balanced = np.maximum(len(records) - true, 1) / np.maximum(true, 1)
         return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
 
@@ -222,6 +225,7 @@ class Multilabel(WeightedTask):
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
+        # (K,) bool: the labels of this record.
         there = matrix([record.label], self.labels)[0]
         weights = np.where(there, self.weights, 1.0) if self.weights else None
         return self.aimed(examples, there.astype(np.int64), weights)
@@ -248,6 +252,7 @@ class Multilabel(WeightedTask):
         """Return the logits of the predicted labels (if none, of the most probable one), or that of `label`."""
         chosen = [require_label(label, self.labels)] if label else list(prediction.value)
         chosen = chosen or [max(self.labels, key=prediction.probabilities.__getitem__)]
+        # A mean over windows: each window's logit of the label has weight 1 / windows.
         rows = [np.eye(len(self.labels))[self.labels.index(one)] / len(examples) for one in chosen]
         return [ExplainedScore(label=one, weights=[row] * len(examples)) for one, row in zip(chosen, rows)]
 
@@ -259,6 +264,7 @@ class Multilabel(WeightedTask):
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
+        # Symmetric difference: labels that only the prediction or only the record has.
         wrong = {*prediction.value} ^ {*record.label}
         return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
 
@@ -275,7 +281,7 @@ class Multilabel(WeightedTask):
         return dataclasses.replace(self, thresholds=found), None
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
-        """Return the labels at the thresholds that suit these records best."""
+        """Return the predictions at the thresholds with the highest F1 on these records."""
         thresholds = self.tuned(predictions, records)[0].thresholds
         return [one.decided(thresholds) if isinstance(one, LabelsPrediction) else one for one in predictions]
 
@@ -297,11 +303,11 @@ class Multilabel(WeightedTask):
         return tuple(record.label or ())
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return which labels are given rightly, wrongly and not, and the probability of each label as a belief."""
+        """Return the outcome: labels predicted correctly, wrongly, and missed, with the probability of each label."""
         return labels_outcome(prediction, record, self.error(prediction, record))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the labels, as they may be read back, the probability of every label, and how much was not read."""
+        """Return the labels in the input format, the probability of each label, and how much was not read."""
         names = ("prediction", *(f"{OF_LABEL}{label}" for label in self.labels), "truncated")
         if prediction is None:
             return dict.fromkeys(names, "")
@@ -314,7 +320,7 @@ class Multilabel(WeightedTask):
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
-        """Return the task for others' classifier, whose labels are given from a probability of 0.5."""
+        """Return the task for a classifier trained elsewhere, with a threshold of 0.5."""
         return cls(labels=tuple(labels), threshold=f"{USUAL}"), ()
 
     def published(self) -> dict[str, Any]:

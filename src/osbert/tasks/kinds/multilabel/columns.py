@@ -21,9 +21,9 @@ _NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
 
 @dataclass(frozen=True, kw_only=True)
 class LabelColumns(TextColumns):
-    """The columns in use. `label` holds all labels of a row, with `separator` between; "" where there are none.
+    """The columns in use. `label` holds all labels of a row, separated by `separator`; "" if there are none.
 
-    `flags`: the columns that hold 0 or 1 for a label each; `label` is then the first of them.
+    `flags`: columns with 0 or 1, one for each label; `label` is then the first of them.
     """
 
     flags: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class LabelColumns(TextColumns):
         return (self.flags or (self.label,)) if self.label else ()
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the labels are not read."""
+        """Describe the columns. Without `labelled`, mention that the labels are not read."""
         texts = dataclasses.replace(self, label="", flags=(), separator="")
         where = TextColumns.describe(texts).removesuffix(", no label")
         if not self.label:
@@ -51,9 +51,9 @@ class LabelColumns(TextColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSearch:
-    """The columns that the user or the training run names; "" and () for those that they do not.
+    """The columns that the user or the training run names; "" and () for the others.
 
-    `labels`: those that are known.
+    `labels`: the known labels.
     """
 
     asked: TextColumns
@@ -64,9 +64,10 @@ class LabelSearch:
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
         """Return the columns of a table; without `labelled` the labels may be absent.
 
-        Raises UserError if they cannot be detected, when several may be meant, and at several separators.
+        Raises UserError if they cannot be detected, or if columns or separators are ambiguous.
         """
         header = Header(table.columns, table.called)
+        # Columns of 0 and 1 come first: if there are any, no column holds lists, and none of them can be the text.
         flags = self._flags(table, header, labelled=labelled)
         label = "" if flags else self.asked.label or self._label(table, header, labelled=labelled)
         found = choose(
@@ -99,6 +100,7 @@ class LabelSearch:
         Without `labelled` an ambiguous cell is one label.
         """
         rows = (row for row in _rows(table) if label in row.values and label not in row.nested)
+        # Distinct cells, in the order of the rows.
         cells = dict.fromkeys(row.values[label] for row in rows)
         unknown = [cell for cell in cells if cell not in self.labels]
         try:
@@ -109,7 +111,7 @@ class LabelSearch:
             return NONE
 
     def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
-        """Return the columns of 0 and 1 that are labels: the given ones, those of the known labels, or all."""
+        """Return the label columns of 0 and 1: the given ones, those named like known labels, or all such columns."""
         if self.asked.label:
             return ()
         if self.flags:
@@ -118,6 +120,7 @@ class LabelSearch:
             for name in self.flags:
                 header.require(name, option="label-columns")
             return self.flags
+        # The labels of the training run as columns: no detection.
         if self.labels and {*self.labels} <= {*table.columns}:
             return self.labels
         if header.first(_LISTS):
@@ -125,10 +128,11 @@ class LabelSearch:
         return self._found(table, _binary(table, but=self.asked.texts), labelled=labelled)
 
     def _found(self, table: Table, binary: Sequence[str], *, labelled: bool) -> tuple[str, ...]:
-        """Return columns that hold 0 and 1 alone, if all columns but the text are such; () if others hold labels."""
+        """Return the columns `binary` if all columns but the text are binary; () if another column holds the labels."""
         if len(binary) < 2:
             return ()
         others = [name for name in table.columns if name not in binary]
+        # If one of the remaining columns holds labels, columns of 0 and 1 are other features.
         found = choose(others, asked=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False)
         if found.label:
             return ()
@@ -156,6 +160,7 @@ def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
     """Return the columns with only 0 and 1 in the first rows."""
     left = [name for name in table.columns if name not in but]
     for row in _rows(table):
+        # Candidates only ever drop out: stop early if none is left.
         left = [name for name in left if row.values.get(name, "").strip().lower() in FLAGS]
         if not left:
             break
@@ -163,6 +168,7 @@ def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
 
 
 def _rows(table: Table) -> Iterator[Row]:
-    """Yield the first rows; what cannot be read is reported when the table is read."""
+    """Yield the first rows. Unreadable ones are skipped here and reported when the table is read."""
+    # Problems are discarded here, since each would be reported twice.
     rows = table.rows(Problems(heading="", shown=0))
     return (row for row in islice(rows, LOOKED) if not row.blank)

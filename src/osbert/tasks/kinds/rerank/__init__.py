@@ -58,7 +58,7 @@ class CandidateSource(TableSource):
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
     def resolved(self) -> Task:
-        """Return the task with the columns of its training file written down."""
+        """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         return self.passed_on(replace(self.task, **asdict(columns)))
 
@@ -80,7 +80,7 @@ class CandidateSource(TableSource):
         return source.passed_on(replace(task, **lost))
 
     def _replaced(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of one form as none where some of the other form are given."""
+        """Return the columns with those of one form emptied if the other form is given."""
         return {
             name: default_of(Rerank, name)
             for form, other in zip(FORMS, reversed(FORMS))
@@ -209,7 +209,7 @@ class Rerank(CutTask):
         return "" if ranked else "relevant candidate beside another one"
 
     def record_of(self, texts: Sequence[str]) -> QueryCandidates:
-        """Return the record of a query and its candidates; Raises UserError if there is no candidate."""
+        """Return the record of a query and its candidates. Raises UserError if there is no candidate."""
         if len(texts) < 2:
             raise UserError(
                 f"The run ranks documents: give a query and one document or more, not {len(texts)} text(s).",
@@ -234,8 +234,10 @@ class Rerank(CutTask):
     def _targets(self, labels: NDArray[np.float64]) -> list[dict[str, Target]]:
         """Return the targets of candidates from their relevance (n,). With softmax only the first has weight, 1."""
         if self.loss == "bce":
+            # bce needs probabilities: relevance as a fraction of the highest one.
             shares = np.minimum(labels / self.highest, 1)
             return [{self.name: Target(labels=share[None])} for share in shares.astype(np.float32)]
+        # `or 1`: if all are irrelevant, targets are 0 instead of NaN.
         shares = (labels / (labels.sum() or 1)).astype(np.float32)
         # The loss sums over candidates; a total weight of 1 per query makes its mean a mean over queries.
         weights = np.eye(1, len(labels), dtype=np.float32)[0]
@@ -259,6 +261,7 @@ class Rerank(CutTask):
         assert isinstance(prediction, Ranking)
         first = prediction.ranked[0]
         require_label(label or RELEVANCE, [RELEVANCE])
+        # The score is one output of one sequence: weight 1 there, 0 for the other candidates.
         weights = [np.array([float(place == first.index)]) for place in range(len(examples))]
         return [ExplainedScore(label=RELEVANCE, text=first.document, weights=weights)]
 
@@ -270,6 +273,7 @@ class Rerank(CutTask):
         found: list[tuple[float, float, float]] = []
         for prediction, record in zip(predictions, records, strict=True):
             scores, relevance = np.array(prediction.value, np.float64), np.array(record.label, np.float64)
+            # nDCG is 0 / 0 for a query without a relevant candidate: it is left out of the means.
             if relevance.max() > 0:
                 gain, reciprocal = (one(scores, relevance, self.cutoff) for one in (ndcg, reciprocal_rank))
                 found.append((gain, reciprocal, average_precision(scores, relevance)))
@@ -338,6 +342,7 @@ def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
     """
     if len(labels) <= most:
         return np.arange(len(labels))
+    # All of the lowest relevance, which need not be 0.
     others = np.flatnonzero(labels == labels.min())
     relevant = np.argsort(-labels, kind="stable")[: len(labels) - len(others)]  # the most relevant first
     # If there are few others, relevant ones fill their room.

@@ -1,4 +1,4 @@
-"""QueryCandidates in a table: which columns hold the query, the documents and their relevance, and what a row says."""
+"""Queries and candidates in a table: their columns, and the records of rows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _POSITIVES = ("positive", "positives", "pos")
 _NEGATIVES = ("negative", "negatives", "neg")
 _NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
 HEADINGS = (*_QUERIES, *_DOCUMENTS, *_LISTS, *_LABELS, *_POSITIVES, *_NEGATIVES)
-"""A first line that holds one of these is a header."""
+"""A first line that contains one of these is a header."""
 FORMS = (("document", "label"), ("positive", "negative"))
-"""The settings that name the columns of either form."""
+"""The settings with the columns of each form: documents with relevance, or positives and negatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateColumns:
     """The columns in use: `document` with `label`, or `positive` with `negative`. A cell holds one text, or a list.
 
-    "" for one that is not there.
+    "" for an absent column.
     """
 
     query: str = ""
@@ -46,7 +46,7 @@ class CandidateColumns:
         return tuple(filter(None, (self.query, self.document, self.positive, *self.negative)))
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the label is not read."""
+        """Describe the columns. Without `labelled`, mention that the label is not read."""
         if not self.document:
             negatives = ", ".join(map(repr, self.negative))
             return f"queries from '{self.query}', relevant from '{self.positive}', others from {negatives or 'nowhere'}"
@@ -59,14 +59,15 @@ class CandidateColumns:
 def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
     """Return the columns to use: the given ones (`asked`), else those with usual names.
 
-    Raises UserError listing the columns if a given one is absent, one that is needed cannot be found, or both forms
-    may be meant.
+    Raises UserError listing the columns if a given one is absent, a required one is not found, or the form is
+    ambiguous.
     """
     header = Header(columns, path)
     wanted = [(name, getattr(asked, name)) for name in ("query", "document", "positive")]
     wanted += [("label", asked.label if labelled else ""), *(("negative", name) for name in asked.negative)]
     for option, name in wanted:
         header.require(name, option=option)
+    # A column that is named for something else cannot be the query, e.g. "context".
     named = (asked.document, asked.positive, *asked.negative, asked.label)
     query = asked.query or header.first(_QUERIES, but=named)
     if not query:
@@ -91,17 +92,18 @@ def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labell
 
 
 def documents_of(header: Header, *, but: Sequence[str]) -> str:
-    """Return the column that is called as those with documents are, "" if none is."""
+    """Return the column with a usual name for documents, "" if there is none."""
     return header.first((*_DOCUMENTS, *_LISTS), but=but)
 
 
 def _forms(header: Header, asked: CandidateColumns, query: str) -> tuple[str, str]:
-    """Return the column of documents or that of relevant ones; "" for the other, or for both where neither is there.
+    """Return the column of documents, or that of relevant ones; "" for the other, or for both if there is neither.
 
     Raises UserError if the given columns are of both forms, or if none is given and both forms are possible.
     """
     document = asked.document or documents_of(header, but=(query, asked.label, *asked.negative))
     positive = asked.positive or header.first(_POSITIVES, but=(query, asked.label))
+    # A given option of each form, for the check that only one form is given.
     documents, positives = (asked.document or asked.label), (asked.positive or "".join(asked.negative[:1]))
     if documents and positives:
         raise UserError(
@@ -122,11 +124,12 @@ def _forms(header: Header, asked: CandidateColumns, query: str) -> tuple[str, st
             f"document {document} or --columns.positive {positive}).",
             code="ambiguous-column",
         )
+    # Positives if they were given, or if there is no column of documents.
     return ("", positive) if positive and not documents and (positives or not document) else (document, "")
 
 
 def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandidates:
-    """Return the query and the candidates of a row; raises ValueError, saying why, when it cannot be used."""
+    """Return the query and the candidates of a row. Raises ValueError with the reason if they are unusable."""
     if missing := [name for name in (*columns.used, columns.label) if name and name not in row.values]:
         raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
     query = row.values[columns.query]
@@ -149,12 +152,13 @@ def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandida
 
 
 def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float, ...]:
-    """Return the relevance of each of so many documents."""
+    """Return the relevance of each of `count` documents."""
     name = columns.label
     if columns.document not in row.nested:
         if name in row.nested:
             raise ValueError(f"'{name}' is a list, but there is one document")
         return (_relevance(row.values[name]),)
+    # Lists come as such from JSON lines, or as JSON in a cell.
     said = row.source.get(name) or parsed_cell(row.values[name])
     if name in row.nulls or not row.values[name].strip():
         raise UnlabelledRow("the relevance is empty")
@@ -166,14 +170,16 @@ def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float,
 
 
 def _relevance(text: str) -> float:
-    """Return the relevance that a cell holds: a number of at least 0, or true or false."""
+    """Return the relevance in a cell: a number of at least 0; true is 1, false is 0."""
     said = text.strip().lower()
     if not said:
         raise UnlabelledRow("the relevance is empty")
     try:
+        # float() accepts "1_0" as 10; such cells are rejected.
         number = float({"true": "1", "false": "0"}.get(said, "" if "_" in said else said))
     except ValueError:
         raise ValueError(f"the relevance {text!r} is not a number. Write one, 0 for a document that is not") from None
+    # Also False for NaN.
     if not 0 <= number < math.inf:
         raise ValueError(f"the relevance {text!r} is not a number from 0 upwards. Write one, or remove the row")
     return number

@@ -48,7 +48,7 @@ class SpanSource(TableSource):
     task: Span
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read what is `given`, or the task's own `data`."""
+        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         self._objects: dict[Any, bool] = {}
 
@@ -112,7 +112,7 @@ class SpanSource(TableSource):
         return Inputs(describe=self._form(data), columns=("id", "question"), rows=rows, lines=True, key="id")
 
     def _content(self, origin: Origin) -> Any:
-        """Return the object of a file in SQuAD's form, None for a table."""
+        """Return the JSON object of a file in SQuAD's form; None for a table."""
         if isinstance(origin, Table):
             return None
         stamp = file_stamp(origin)
@@ -188,7 +188,7 @@ class Span(TableTask):
         return "f1"
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many questions and paragraphs a split has, how many without an answer and of an unknown one."""
+        """Describe the numbers of questions and paragraphs of a split, without an answer, and with an unknown one."""
         without, unknown = (sum(record.label == label for record in records) for label in ((), None))
         paragraphs = len({record.texts[1] for record in records})
         said = f", {without:,} without an answer" if without else ""
@@ -198,7 +198,7 @@ class Span(TableTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with `unanswerable` and `scoring` resolved from the records.
 
-        Raises UserError when no question has an answer to learn from.
+        Raises UserError if no question has an answer to learn from.
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
         if all(self.lacks(record) for record in records if record.label):
@@ -214,7 +214,7 @@ class Span(TableTask):
         )
 
     def lacks(self, record: Record) -> str:
-        """Return "" if it is known that a question has no answer, or where one of its answers stands."""
+        """Describe what is missing for training; "" if an answer is in the paragraph, or known not to exist."""
         known = record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
         return "" if known else "answer that stands in the paragraph"
 
@@ -235,7 +235,7 @@ class Span(TableTask):
         """Return the windows. The target is the start (0) and the end (1) of the first answer that stands in the
         paragraph, both at [CLS] in windows without it.
 
-        Raises UserError when the record has not a question and a paragraph.
+        Raises UserError unless the record has two texts, a question and a paragraph.
         """
         if len(record.texts) != 2:
             raise UserError(
@@ -243,7 +243,9 @@ class Span(TableTask):
                 code="wrong-number-of-texts",
             )
         cutter = self._cutter(packer)
+        # Each with the index of its first piece in the paragraph.
         windows = cutter.windows(*record.texts, record=record.number)
+        # Windows without targets: for prediction, and for answers that cannot be located.
         if self.lacks(record):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
@@ -285,7 +287,7 @@ class Span(TableTask):
     def explained(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
-        """Return the score of the answer: the logits of its start and its end; without one, of none at all."""
+        """Return the score of the answer: the logits of its start and its end, or those of "no answer"."""
         assert isinstance(prediction, AnswerPrediction)
         return [answer_score(prediction.chosen, examples, label)]
 
@@ -309,7 +311,7 @@ class Span(TableTask):
         return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return whether a question has an answer, of questions that may have none."""
+        """Return whether a question has an answer, as a name; () if every question has one."""
         return () if self.unanswerable != "yes" or record.label is None else (HAS[bool(record.label)],)
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
@@ -349,7 +351,7 @@ class Span(TableTask):
         return dict(zip(names, (prediction.value, share, one.start, one.end, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the answer, None where the model sees none, and all candidates, the likeliest first."""
+        """Return the answer, None for "no answer", and all candidates, the most probable first."""
         assert isinstance(prediction, AnswerPrediction)
         listed = [{name: getattr(one, name) for name in SHOWN} for one in (prediction.chosen, *prediction.candidates)]
         return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
@@ -366,11 +368,13 @@ class Span(TableTask):
         tokens = (0, 0)
         if record.label:
             text, start = next(gold for gold in record.label if gold.start >= 0)
+            # The first and the last piece of the answer, both in the whole paragraph.
             found = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
             if found is None:  # nothing but signs that have no pieces: there is nothing to point to
                 return window
             # Only windows that contain the whole answer point to it; all others point to the first token.
             if begin <= found[0] and found[1] < begin + len(window.starts):
                 tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
+        # Label 0 at the start, label 1 at the end: the columns of SpanHead.
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))
         return dataclasses.replace(window, targets={self.name: target})

@@ -1,4 +1,4 @@
-"""Questions in a table of one's own: which columns hold them, their paragraphs and their answers."""
+"""Questions in a table: the columns of questions, paragraphs and answers, and the records of rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ USUAL = {
     "start": ("answer_start", "start"),
     "key": ("id", "qid", "question_id"),
 }
-"""The usual names of the columns; of several in a table the first is taken."""
+"""The usual names of the columns; the first one that a table has is used."""
 OPTIONS = {"question": "question", "paragraph": "paragraph", "label": "answer", "start": "answer-start"}
-"""The options with which the user names them; for a run that is trained, --columns does."""
+"""The command-line options that name the columns; for trained runs it is --columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionColumns:
-    """The columns in use; `label` holds the answer, or a list of them. "" for one that is not there."""
+    """The columns in use; `label` holds the answer, or a list of answers. "" for an absent column."""
 
     question: str = ""
     paragraph: str = ""
@@ -37,7 +37,7 @@ class QuestionColumns:
     key: str = ""
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Return the choice in words, without `labelled` that the answer is not read."""
+        """Describe the columns. Without `labelled`, mention that the answer is not read."""
         starts = f", which begin at '{self.start}'" if self.start else ""
         answers = f"answers from '{self.label}'{starts}" if labelled else f"the answers in '{self.label}' are not read"
         told = answers if self.label else "no answers"
@@ -47,7 +47,7 @@ class QuestionColumns:
 def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
     """Return the columns to use: the given ones (`asked`), else those with usual names.
 
-    Raises UserError listing the columns when one is missing that is needed, which without `labelled` the answer is not.
+    Raises UserError listing the columns if a required one is absent. Without `labelled` the answer is not required.
     """
     header = Header(columns, path)
     needed = ("question", "paragraph", *(("label",) if labelled else ()))
@@ -63,17 +63,17 @@ def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelle
 
 
 def _advice(name: str) -> str:
-    """Return how to name a column, for training and for a run that is there."""
+    """Return the advice how to name a column, in training and for a trained run."""
     option = OPTIONS[name]
     return f"Give --{option} NAME, or for a run that is trained --columns.{option} NAME."
 
 
 def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
-    """Return the question of a row; raises ValueError, saying why, when the row cannot be used.
+    """Return the question of a row. Raises ValueError with the reason if the row is unusable.
 
-    The answer's cell may be a text, "" where there is none; a list of texts; or, as in data sets of Hugging Face, an
-    object {"text": [...], "answer_start": [...]}. Null, which JSON and Parquet can tell from an empty text, leaves the
-    question without a label.
+    The answer's cell may be a text, "" if there is no answer; a list of texts; or, as in Hugging Face's data sets, an
+    object {"text": [...], "answer_start": [...]}. With null, which JSON and Parquet distinguish from an empty text, the
+    question has no label.
     """
     wanted = [name for name in (columns.question, columns.paragraph, columns.label) if name]
     missing = [name for name in wanted if name not in row.values]
@@ -88,6 +88,7 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
     )
     if not columns.label:
         return record
+    # wanted[:2]: question and paragraph. Rows without any text are left to the caller.
     empty = [name for name in wanted[:2] if not row.values[name].strip()]
     if empty and any(text.strip() for text in record.texts):
         raise ValueError(f"the {empty[0]} is empty")
@@ -95,17 +96,21 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
 
 
 def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
+    # Not labelled, other than "": a question that is known to have no answer.
     if columns.label in row.nulls:
         return record
     told: Any = row.source.get(columns.label, row.values[columns.label])
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
+    # Answers as in SQuAD, written as JSON in a cell; other texts that begin with a bracket are answers.
     if isinstance(told, str) and told.lstrip().startswith(('{"', '["', "[{")):
         told = _parsed(told)
     if isinstance(told, Mapping):
+        # Hugging Face's form: {"text": [...], "answer_start": [...]}.
         told, starts = told.get("text"), told.get("answer_start", "")
         if told is None:
             return record
     if isinstance(told, list) and told and isinstance(told[0], dict):
+        # SQuAD's own form: [{"text": ..., "answer_start": ...}, ...].
         return with_answers(record, {"answers": told})
     texts = [told] if isinstance(told, str) else told
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

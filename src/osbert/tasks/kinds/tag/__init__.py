@@ -47,7 +47,7 @@ class TagSource(Source):
     task: Tag
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read what is `given`, or the task's own `data`."""
+        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         self._described: dict[tuple[Any, ...], str] = {}
 
@@ -57,12 +57,12 @@ class TagSource(Source):
         return CALLED
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
         return tagged_files(data)
 
     @property
     def reading(self) -> TagReading:
-        """Return how files are to be read."""
+        """Return the settings for reading files."""
         task = self.task
         return TagReading(
             column=task.column,
@@ -98,7 +98,7 @@ class TagSource(Source):
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data; the training file's encoding is forgotten.
 
-        Raises UserError when the tags' column is no number.
+        Raises UserError if the tags' column is not a number.
         """
         said: dict[str, Any] = {"encoding": "", "column": self.task.column, **given}
         try:
@@ -110,7 +110,7 @@ class TagSource(Source):
         return super().moved(data, said)
 
     def inputs(self, data: Origin) -> Inputs:
-        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
+        """Return a file without labels: a word per line, or a text per row (plain lines, JSON lines, CSV)."""
         return plain_inputs(data, self.reading, self.task.record_of, documents=self.task.context == "document")
 
     def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> TaggedFile:
@@ -121,7 +121,7 @@ class TagSource(Source):
         return tagged
 
     def _describe(self, origin: Origin) -> str:
-        """Describe a file, which is read if it was not read before or has changed."""
+        """Describe a file. It is read if it has not been read, or has changed since."""
         key = self._key(origin)
         if key not in self._described:
             self._read(origin, Problems(heading=""), labelled=True)
@@ -168,9 +168,9 @@ class Tag(Task):
     text: str = ""
     """The name of the text in JSON lines, or in a table to predict; detected by its name if not given."""
     column: int = 0
-    """The tags' column in a file of columns, counted from 1; the last when left open."""
+    """The tags' column in a file of columns, counted from 1; 0 for the last one."""
     encoding: str = ""
-    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
+    """The file's encoding, such as gb18030; by default UTF-8 or that of its byte order mark."""
     held_out: float = 0.1
     """Fraction of the training texts held out for development if there is no development file."""
 
@@ -340,7 +340,7 @@ class Tag(Task):
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
-        """Return the task whose labels are these in another order, of the scheme that spells them."""
+        """Return the task whose labels are these in any order, with the scheme of their spelling."""
         types, scheme, order = scheme_of(labels)
         return cls(types=types, scheme=scheme), order
 
