@@ -14,7 +14,7 @@ FEW = 1
 """Pairs of quick verbs that write files, and of those that write folders, in the short form."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a worker may come back to this file, when it takes tests of another one
 def verbs(whole_site: Site) -> Verbs:
     return Verbs(whole_site)
 
