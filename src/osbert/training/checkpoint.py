@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import disk_full, file_sha256, share, sync
+from osbert.files import disk_full, file_sha256, sync
 from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
@@ -208,7 +208,9 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     # The manifest is written last, from the files on disk, and everything is synced before the folder is renamed.
     for name in (*manifest, MANIFEST):
-        share(folder / name)
+        # safetensors' files can be read by their owner alone. `files.share` would set the umask of the whole process
+        # for a moment, and this may be a thread; a file that Python has written has the right permissions.
+        shutil.copymode(folder / MANIFEST, folder / name)
         sync(folder / name)
     sync(folder)
 

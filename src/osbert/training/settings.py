@@ -8,6 +8,7 @@ from typing import Literal
 Precision = Literal["auto", "fp32", "bf16"]
 Compile = Literal["auto", "yes", "no"]
 Spread = Literal["ddp", "fsdp"]
+Writing = Literal["auto", "foreground", "background"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,9 @@ class TrainingSettings:
     """Steps between two evaluations on the held-out batches; 0 for the end only."""
     keep: int = 2
     """Number of newest checkpoints to keep."""
+    checkpoint_writing: Writing = "auto"
+    """Whether training waits for a checkpoint (foreground) or goes on while a copy of it is written (background), which
+    takes 12 bytes of main memory a parameter; auto is background on a GPU. The last one is always waited for."""
     models_every: int = 0
     """Steps between two models that pretraining saves in models/step-N/, as usable as the final one; 0 for none."""
     track: tuple[str, ...] = ()
