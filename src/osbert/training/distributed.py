@@ -20,6 +20,7 @@ from torch import distributed
 
 from osbert.data.step import RankPart
 from osbert.errors import UserError
+from osbert.training.rendezvous import fresh_store, kept_store
 
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ def joined() -> Iterator[Group]:
         torch.cuda.set_device(place)
         backend = "cpu:gloo,cuda:nccl"
     try:
-        distributed.init_process_group(backend, timeout=TIMEOUT)
+        _initialize(backend)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"The other processes of this run cannot be reached: {error}", code="process-lost") from error
     try:
@@ -170,6 +171,17 @@ def joined() -> Iterator[Group]:
         raise lost() from error
     gc.collect()  # models in cycles hold the buffers of the group: torch may abort where they go last
     distributed.destroy_process_group()  # after an error others may be dead or waiting: then exiting is what ends it
+
+
+def _initialize(backend: str) -> None:
+    """Initialise torch's process group. torchrun may have kept the store of an earlier start (rendezvous.py)."""
+    kept = kept_store(TIMEOUT)
+    if kept is None:
+        distributed.init_process_group(backend, timeout=TIMEOUT)
+        return
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = fresh_store(kept, rank, size, TIMEOUT)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
 def gone(error: BaseException) -> bool:
