@@ -1,7 +1,7 @@
-"""How weights and gradients are spread over processes: alone, replicated in each, or sharded over all.
+"""How weights and gradients are spread over processes: alone, replicated in each, or sharded over all or over a node's.
 
-All three give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number of
-labels of the whole step before.
+All of them give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number
+of labels of the whole step before.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device)
     """Return the distribution of `learner`, which is on its device already. Sharding changes it in place."""
     if group.size == 1:
         return Alone()
-    if kind == "fsdp":
+    if kind != "ddp":
         from osbert.training.sharding import Sharding  # which imports what a run of one process never needs
 
-        return Sharding(learner, group, device)
+        return Sharding(learner, group, device, hybrid=kind == "hybrid")
     return Replication(weight for weight in learner.parameters() if weight.requires_grad)
 
 
