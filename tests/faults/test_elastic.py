@@ -24,12 +24,16 @@ pytestmark = pytest.mark.skipif(not LONG, reason="torchrun starts Python anew ma
 SECONDS = 600.0
 STEPS, EVERY = 60, 20
 PACE = ("--steps", str(STEPS), "--checkpoint-every", str(EVERY), "--evaluate-every", "0")
-SLOW = ("--width", "128", "--batch", "256", "--data.micro-tokens", "0", "--dropout", "0", "--attention-dropout", "0")
-"""A node has time to join, and all numbers of processes compute the same, to rounding."""
+ALIKE = ("--data.micro-tokens", "0", "--dropout", "0", "--attention-dropout", "0")
+"""All numbers of processes compute the same, to rounding."""
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """torchrun (torch 2.13) otherwise keeps the store of its first start, and a node that joins never gets the address."""
 QUICK = "keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=3"
 """A lost node is noticed after two seconds instead of fifteen."""
+
+
+CLOSING = "closing signal SIGTERM"
+"""torchrun's words when it ends a process, to start it again."""
 
 
 class Node:
@@ -53,6 +57,11 @@ class Node:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its osbert processes."""
+        for pid in self.workers():
+            os.kill(pid, number)
+
     def vanish(self) -> None:
         """End it and its processes at once."""
         for pid in (self.process.pid, *self.workers()):
@@ -74,6 +83,13 @@ def nodes() -> Iterator[list[Node]]:
     for node in made:
         if node.process.poll() is None:
             node.vanish()
+
+
+def listens(endpoint: str) -> bool:
+    """Return whether something accepts connections at an endpoint."""
+    host, _, port = endpoint.partition(":")
+    with socket.socket() as door:
+        return door.connect_ex((host, int(port))) == 0
 
 
 def wait_for(out: Path, step: int, node: Node) -> None:
@@ -120,21 +136,32 @@ def test_a_node_is_lost_and_another_joins(site: Site, nodes: list[Node]) -> None
     def start(name: str) -> Node:
         options = ("--nnodes", "1:2", "--max-restarts", "9", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
                    "--rdzv-id", "elastic", "--rdzv-conf", QUICK)  # fmt: skip
-        words, output = site.words(out, *PACE, *SLOW), site.folder / f"{name}.txt"
+        words, output = site.words(out, *PACE, *ALIKE), site.folder / f"{name}.txt"
         nodes.append(Node(words, output, *options, processes=2, **OWN_STORE))
         return nodes[-1]
 
-    first, second = start("first"), start("second")
+    first = start("first")
+    while not listens(endpoint):  # the node that comes first keeps the store, and must not be the one that is lost
+        assert first.process.poll() is None, first.output.read_text()
+        time.sleep(0.05)
+    second = start("second")
     wait_for(out, EVERY + 2, first)
     second.vanish()
     time.sleep(1)
     reached = steps_taken(out)
     wait_for(out, reached + 2, first)
+    first.signal(signal.SIGSTOP)  # else the run may end while the third one still starts
+    asked = first.output.read_text().count(CLOSING)
     third = start("third")
+    while first.output.read_text().count(CLOSING) < asked + 2:
+        assert first.process.poll() is third.process.poll() is None, third.output.read_text()
+        time.sleep(0.05)
+    first.signal(signal.SIGCONT)
     said = first.finish() + third.finish()
     assert "4 processes" in said and "2 processes" in said
     assert "processes: 4 -> 2" in said and "processes: 2 -> 4" in said, said
     whole = site.fresh()
-    assert site.run(whole, *PACE, *SLOW).status == 0
+    assert site.run(whole, *PACE, *ALIKE).status == 0
     assert_close(whole, out)
+    assert "Stopped after step" in said, said
     site.tally.count("torchrun goes on with fewer nodes, and with more")

@@ -7,7 +7,7 @@ of labels of the whole step before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,7 +20,9 @@ BUCKET = 2**25
 
 
 class Parallel(Protocol):
-    """A way to distribute a learner over processes."""
+    """A way to distribute a learner over processes. `sharded`: no process has all of a weight."""
+
+    sharded: ClassVar[bool]
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
@@ -44,6 +46,8 @@ class Parallel(Protocol):
 
 class Alone:
     """One process: nothing is exchanged."""
+
+    sharded: ClassVar[bool] = False
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'."""

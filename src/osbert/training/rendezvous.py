@@ -48,7 +48,7 @@ def _called(store: distributed.Store, name: str, size: int, deadline: float) -> 
         asking = f"osbert/{name}/asks/{rank}"
         while not store.check([asking]):
             _wait(deadline)
-        store.set(f"osbert/{name}/answers/{rank}", store.get(asking))
+        store.set(f"osbert/{name}/answers/{rank}", store.get(asking).decode())
     return name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -23,6 +25,8 @@ class Sharding:
     micro-batch, so that no process ever has all of them. Weights are gathered in float32: bf16 would be faster, but
     norms and biases would then be computed in another precision than in one process.
     """
+
+    sharded: ClassVar[bool] = True
 
     def __init__(self, learner: nn.Module, group: Group, device: torch.device, *, hybrid: bool = False) -> None:
         """Shard `learner` in place: each member of its module lists, then the remaining weights.

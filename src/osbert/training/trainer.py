@@ -150,6 +150,9 @@ class Trainer:
             "memory": self.memory,
             "circumstances": self._circumstances(),
         }
+        if self.parallel.sharded:
+            own = tensors.shards(self.learner, self.group, self.optimizer)
+            return self.writer.write_shards(self.group, self.step, own, state)
         weights = tensors.weights(self.learner, self.parallel) | tensors.memory(self.learner, self.group)
         moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
@@ -163,11 +166,15 @@ class Trainer:
         step = self.group.first(self._found)
         if step is None:
             return False
-        checkpoint = self.checkpoints.read(step)
-        tensors.put_weights(self.learner, self.parallel, checkpoint.weights)
-        tensors.put_moments(self.learner, self.parallel, self.optimizer, checkpoint.optimizer)
-        state = checkpoint.state
-        self.step = checkpoint.step
+        shards = self.checkpoints.shards(step)
+        if self.parallel.sharded and shards is not None:
+            tensors.put_shards(self.learner, self.parallel, self.optimizer, shards)
+        else:
+            checkpoint = self.checkpoints.read(step)
+            tensors.put_weights(self.learner, self.parallel, checkpoint.weights)
+            tensors.put_moments(self.learner, self.parallel, self.optimizer, checkpoint.optimizer)
+        state = self.checkpoints.state(step)
+        self.step = state["step"]
         self.cursor = Cursor(**state["cursor"])
         self.counters = Counters(**state["counters"])
         # In place: the caller holds the same dict.

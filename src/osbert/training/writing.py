@@ -1,16 +1,21 @@
-"""Writes checkpoints while training waits, or in a thread from a copy of the state while it goes on."""
+"""Writes checkpoints: while training waits, in a thread from a copy of the state, or each process its own shards."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from osbert.training import memory
-from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError
+from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError, reason, shard_facts
+from osbert.training.distributed import Group
+
+T = TypeVar("T")
 
 
 class CheckpointWriter:
@@ -34,12 +39,9 @@ class CheckpointWriter:
     def write(self, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint. If that fails, add a notice, keep the earlier ones, and return False."""
         self.settle()
-        try:
-            self.notices += self.checkpoints.save(checkpoint)
-        except WriteError as error:
-            self._note_failure(checkpoint.step, error)
-            return False
-        return True
+        messages = self._attempt(checkpoint.step, lambda: self.checkpoints.save(checkpoint))
+        self.notices += messages or []
+        return messages is not None
 
     def begin(self, checkpoint: Checkpoint) -> bool:
         """Copy a checkpoint and begin to write it, after the one before has been written.
@@ -61,6 +63,40 @@ class CheckpointWriter:
         self.pool = self.pool or ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self.running = checkpoint.step, self.pool.submit(self.checkpoints.save, copy)
         return True
+
+    def write_shards(self, group: Group, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> bool:
+        """Write a checkpoint of which each process has shards; return whether that succeeded. All processes call."""
+        from osbert.training.shard_files import write_shards  # which imports what only sharded runs need
+
+        self.settle()
+        folder = group.first(partial(self._attempt, step, lambda: self.checkpoints.begin(step)))
+        if folder is None:
+            return False
+        facts, failure = {}, ""
+        try:
+            facts = shard_facts(write_shards(folder, group.rank, tensors))
+        except OSError as error:
+            failure = reason(error, folder)
+        parts = group.gathered((facts, failure), "the shards of a checkpoint")
+        if failures := [failure for _, failure in parts if failure]:
+            if not group.rank:
+                self.checkpoints.abandon(step)
+                self._note_failure(step, WriteError(f"{self.checkpoints.path(step)}: {failures[0]}"))
+            return False
+        joined = {name: one for part, _ in parts for name, one in part.items()}
+        done = group.first(partial(self._attempt, step, lambda: self.checkpoints.complete(step, state, joined)))
+        if done is None:
+            return False
+        self.notices += [] if group.rank else done
+        return True
+
+    def _attempt(self, step: int, action: Callable[[], T]) -> T | None:
+        """Return the result of a part of writing; if it fails, add a notice and return None."""
+        try:
+            return action()
+        except WriteError as error:
+            self._note_failure(step, error)
+            return None
 
     def settle(self) -> None:
         """Wait for the checkpoint that is being written in the background, if any, and add its notices."""
