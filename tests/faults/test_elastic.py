@@ -28,10 +28,8 @@ ALIKE = ("--data.micro-tokens", "0", "--dropout", "0", "--attention-dropout", "0
 """All numbers of processes compute the same, to rounding."""
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """torchrun (torch 2.13) otherwise keeps the store of its first start, and a node that joins never gets the address."""
-QUICK = "keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=3"
-"""A lost node is noticed after two seconds instead of fifteen."""
-
-
+PATIENT = "keep_alive_interval=2,keep_alive_max_attempt=5,last_call_timeout=40"
+"""A lost node is noticed after ten seconds; 40 seconds are left for another one to come."""
 CLOSING = "closing signal SIGTERM"
 """torchrun's words when it ends a process, to start it again."""
 
@@ -135,7 +133,7 @@ def test_a_node_is_lost_and_another_joins(site: Site, nodes: list[Node]) -> None
 
     def start(name: str) -> Node:
         options = ("--nnodes", "1:2", "--max-restarts", "9", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
-                   "--rdzv-id", "elastic", "--rdzv-conf", QUICK)  # fmt: skip
+                   "--rdzv-id", "elastic", "--rdzv-conf", PATIENT)  # fmt: skip
         words, output = site.words(out, *PACE, *ALIKE), site.folder / f"{name}.txt"
         nodes.append(Node(words, output, *options, processes=2, **OWN_STORE))
         return nodes[-1]
