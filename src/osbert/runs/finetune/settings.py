@@ -139,6 +139,8 @@ class FinetuneSettings:
             checkpoint_every=self.checkpoint_every,
             evaluate_every=0,
             keep=1,
+            # The weights of the best epoch are kept by the newest checkpoint on disk, which must not be one behind.
+            checkpoint_writing="foreground",
         )
 
 
