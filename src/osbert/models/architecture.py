@@ -42,8 +42,8 @@ class Architecture(Sizes):
     segments: int = 2
     """Kinds of segment: 2 for texts A and B; 0 for none, as in DistilBERT, which separates texts by [SEP] only."""
     tasks: int = 0
-    """Rows of the task embedding, one for each objective of a schedule (data.schedule; ERNIE 2.0); 0 for none. Later
-    uses of the model read row 0."""
+    """Rows of the task embedding, one for each objective of a curriculum (data.curriculum; ERNIE 2.0); 0 for none.
+    Later uses of the model read row 0."""
     dropout: float = 0.1
     """Dropout rate of each layer's output."""
     attention_dropout: float = 0.1

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from osbert.data.example import Example
+from osbert.data.stages import Stages
 from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
@@ -62,5 +63,7 @@ def sample_masks(
             f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.",
             code="options-exclude-each-other",
         )
-    stream = plan.loader(length=plan.settings.data.length).examples(Cursor())
+    loader = plan.loader(length=plan.settings.data.length)
+    # With a curriculum only its own steps have masks.
+    stream = (loader.loaders[masked.name] if isinstance(loader, Stages) else loader).examples(Cursor())
     return MaskSample(plan=plan, pieces=masked.pieces, examples=list(islice(stream, max(SAMPLED, least))))
