@@ -19,10 +19,10 @@ SETTINGS = {
     "width": 64,
     "heads": 2,
     "batch": 16,
-    "held_out": 0.001,
+    "held_out": 0.02,
     "warmup": 0.05,
     "device": "cpu",
-    "pool": 2**18,
+    "pool": 2**16,
 }
 TASKS = ("mlm", "document_words", "reorder", "distance")
 CURRICULA = ("at_once", "one_by_one", "continual")
