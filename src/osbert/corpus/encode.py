@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -61,8 +61,8 @@ def encode_portion(
     """Encode chunks by line and by sentence; sentences and lines without pieces are dropped.
 
     `segment` splits runs of ideographs into words; None makes each ideograph a word. `phrases` become one word each.
-    `capitals`: whether capitalised words are marked. If the tokenizer marks spaces, a sentence starts with one space
-    whenever any space separates it from the sentence before it.
+    `capitals`: mark capitalised words. If the tokenizer marks spaces, a sentence starts with one space whenever any
+    space separates it from the sentence before it.
     """
     sentences: list[str] = []
     documents: list[int] = []
@@ -80,13 +80,10 @@ def encode_portion(
             text_bytes += len(data) + 1
             lines.append(len(sentences))
             digests.append(blake2b(data, digest_size=8).digest())
-            if not tokenizer.spaced:
+            if tokenizer.spaced:
+                sentences += _spaced(line, first=opens and len(sentences) == documents[-1])
+            else:
                 sentences += [line[start:end] for start, end in split(line)]
-                continue
-            first = opens and len(sentences) == documents[-1]
-            for start, end in split(line):
-                space = line[start - 1].isspace() if start else not first
-                sentences.append(" " * space + line[start:end])
     pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)
@@ -95,10 +92,7 @@ def encode_portion(
     # First kept sentence of each line; a line is kept if the next line starts later.
     firsts = kept[np.array([*lines, len(sentences)])]
     found = firsts[:-1] < firsts[1:]
-    if segment is None:
-        words = ~tokenizer.continuation[ids]
-    else:
-        words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
+    words = ~tokenizer.continuation[ids] if segment is None else _segmented(sentences, tokenizer, segment)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     if phrases is not None:
         words = phrases.merged(words, ids, np.append(begins, len(ids)))
@@ -115,6 +109,17 @@ def encode_portion(
         text_bytes=text_bytes,
         sentence_ends=any(_SENTENCE_END.search(text) for text, _ in portion),
     )
+
+
+def _spaced(line: str, *, first: bool) -> Iterator[str]:
+    """Yield the sentences of a line, with a space before each that text precedes; `first`: the first line of a text."""
+    for start, end in split(line):
+        yield " " * (line[start - 1].isspace() if start else not first) + line[start:end]
+
+
+def _segmented(sentences: Sequence[str], tokenizer: AnyTokenizer, segment: Segmenter) -> NDArray[np.bool_]:
+    """Return for each piece of the sentences whether it starts a word, of which `segment` finds those of ideographs."""
+    return np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
 
 
 def _capitals(sentences: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.bool_]:

@@ -157,7 +157,7 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         "tasks": bool(architecture.tasks),
         "positions": architecture.positions == "learned",
     }
-    names = {
+    names: dict[str, tuple[str, ...]] = {
         f"embeddings.{name}.weight": (f"embeddings.{_TABLES[name]}.weight",)
         for name in _TABLES
         if tables.get(name, True)
