@@ -13,6 +13,7 @@ import osbert
 from corpora import invented
 from osbert.corpus.shards import Corpus
 from osbert.runs.events import TrainingStart
+from osbert.runs.pretrain.masks import sample_masks
 from osbert.tasks import Prediction
 from osbert.training.progress import Progress
 from refusals import refusal
@@ -65,6 +66,13 @@ def test_it_is_trained_by_turns_and_goes_on_where_it_was_stopped(corpus: Path, t
     assert begun == [6]
     runs = (tmp_path / "again", whole.folder)
     assert len({(run / "model.safetensors").read_bytes() for run in runs}) == 1
+
+
+def test_its_masks_can_be_shown(corpus: Path) -> None:
+    """Of objectives that take turns only masking has masks."""
+    sample = sample_masks(corpus, "ernie-small", {"data.length": 24, "model.length": 24, "held_out": 0.05})
+    assert len(list(sample.text(1))) >= 3
+    assert all({*example.targets} == {"mlm"} for example in sample.examples)
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,15 @@ class MaskSample:
     def text(self, count: int) -> Iterator[Text | Table]:
         """Yield lines: `count` sequences as the model sees them, and a table of the rates."""
         plan, tokenizer = self.plan, self.plan.tokenizer
+        # With a curriculum only one objective has labels here.
+        objectives = {name: one for name, one in plan.objectives.items() if name in self.examples[0].targets}
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield marked(example, self.pieces, tokenizer, plan.objectives)
+            yield marked(example, self.pieces, tokenizer, objectives)
         yield Text()
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
-        yield rates_table(self.rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
+        yield rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)
 
 
 def sample_masks(
