@@ -26,32 +26,32 @@ def test_every_permutation_has_its_class() -> None:
 @settings(max_examples=25)
 @given(
     lengths=st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=9), min_size=1, max_size=4),
-    segments=st.integers(2, 4),
+    parts=st.integers(2, 4),
     seed=st.integers(0, 9),
 )
 def test_the_class_gives_the_text_back(
     packer: Packer,
     make_documents: Callable[..., list[Document]],
     lengths: list[list[int]],
-    segments: int,
+    parts: int,
     seed: int,
 ) -> None:
     documents = make_documents(lengths)
     starts = {int(one.ids[bound]) for one in documents for bound in one.sentences[:-1]}
     starts_words = {int(piece) for one in documents for piece in one.ids[one.words]}
     seen: list[int] = []
-    for example in pairs(Reorder(segments=segments), documents, replace(packer, short=0), seed):
+    for example in pairs(Reorder(parts=parts), documents, replace(packer, short=0), seed):
         pieces, label = example.ids[~example.special], int(example.targets["reorder"].labels[0])
         order = order_of(label)
-        assert len(order) <= segments
+        assert len(order) <= parts
         # Pieces of a segment are consecutive, and so each break is the border of two segments.
-        parts = np.split(pieces, 1 + np.flatnonzero(np.diff(pieces) != 1))
+        runs = np.split(pieces, 1 + np.flatnonzero(np.diff(pieces) != 1))
         back = np.sort(pieces)
         assert (np.diff(back) == 1).all()
-        firsts = sorted(int(part[0]) for part in parts)
+        firsts = sorted(int(part[0]) for part in runs)
         assert all(first in starts for first in firsts[1:])
-        if len(parts) == len(order):  # else two segments lie in their old order
-            assert [firsts.index(int(part[0])) for part in parts] == order
+        if len(runs) == len(order):  # else two segments lie in their old order
+            assert [firsts.index(int(part[0])) for part in runs] == order
         assert (pieces == back).all() == (order == sorted(order))
         assert [int(piece) in starts_words for piece in pieces] == example.words[~example.special].tolist()
         seen += back.tolist()
@@ -73,7 +73,7 @@ def test_classes_are_as_frequent_as_they_should_be(packer: Packer, text: list[Do
     assert 0.3 < three.sum() / two.sum() < 1.3  # texts of two sentences have no three segments
 
 
-@pytest.mark.parametrize("segments", [1, MOST + 1])
-def test_numbers_of_segments_out_of_range_are_refused(segments: int) -> None:
-    with pytest.raises(ValueError, match=str(segments)):
-        Reorder(segments=segments)
+@pytest.mark.parametrize("parts", [1, MOST + 1])
+def test_numbers_of_segments_out_of_range_are_refused(parts: int) -> None:
+    with pytest.raises(ValueError, match=str(parts)):
+        Reorder(parts=parts)

@@ -24,7 +24,7 @@ MOST = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Reorder(Objective):
-    """Cuts the text of each sequence into 1 to `segments` runs of whole sentences and permutes them.
+    """Cuts the text of each sequence into 1 to `parts` runs of whole sentences and permutes them.
 
     Sun et al. 2020, section 3.2.2: the model chooses the permutation among all those of 1, 2, ... segments, which are
     sum(n!) classes. Nothing marks where a segment begins, and the cuts do not depend on the permutation, so the lengths
@@ -33,13 +33,13 @@ class Reorder(Objective):
 
     title: ClassVar[str] = "Sentence reordering"
 
-    segments: int = 3
-    """Most segments of a text. Texts with fewer sentences have fewer."""
+    parts: int = 3
+    """Most segments of a text; texts with fewer sentences have fewer."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number of segments out of range."""
-        if not 2 <= self.segments <= MOST:
-            raise ValueError(f"segments must be from 2 to {MOST}, not {self.segments}")
+        """Raise ValueError for a number of parts out of range."""
+        if not 2 <= self.parts <= MOST:
+            raise ValueError(f"parts must be from 2 to {MOST}, not {self.parts}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return full spans whose segments are permuted, with their class."""
@@ -50,11 +50,11 @@ class Reorder(Objective):
         for place, (first, size) in enumerate(zip(found.firsts.tolist(), found.sizes.tolist(), strict=True)):
             low, high = np.searchsorted(bounds, [first + 1, first + size])
             inner = np.unique(bounds[low:high])  # the sentences that start inside of this text
-            count = 1 + int(rng.integers(min(self.segments, len(inner) + 1)))
+            count = 1 + int(rng.integers(min(self.parts, len(inner) + 1)))
             cuts = np.sort(rng.choice(inner, count - 1, replace=False))
-            parts = np.split(np.arange(first, first + size), cuts - first)
+            runs = np.split(np.arange(first, first + size), cuts - first)
             shuffled = rng.permutation(count)
-            order[first : first + size] = np.concatenate([parts[part] for part in shuffled])
+            order[first : first + size] = np.concatenate([runs[part] for part in shuffled])
             labels[place] = class_of(shuffled.tolist())
         # A segment is not a sentence of its text any more, so the objectives after this one see no bounds of sentences.
         moved = replace(
@@ -70,7 +70,7 @@ class Reorder(Objective):
         """Return a linear layer on the pooled state: one logit for each permutation."""
         from osbert.models.heads.predictions import SequenceHead
 
-        classes = sum(math.factorial(count) for count in range(1, self.segments + 1))
+        classes = sum(math.factorial(count) for count in range(1, self.parts + 1))
         return SequenceHead(backbone, target=self.name, labels=classes, form="")
 
 
