@@ -51,7 +51,8 @@ def documents() -> list[Document]:
     for _ in range(12):
         bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 30, size=rng.integers(2, 20)))])
         ids = rng.integers(len(SPECIALS), VOCABULARY, size=bounds[-1]).astype(np.uint16)
-        found.append(Document(ids=ids, sentences=bounds, words=(ids - len(SPECIALS)) % 3 > 0))
+        words = (ids - len(SPECIALS)) % 3 > 0
+        found.append(Document(ids=ids, sentences=bounds, words=words, capitals=words & (rng.random(len(ids)) < 0.3)))
     return found
 
 
@@ -112,6 +113,11 @@ def test_there_are_objectives() -> None:
         "unified",
         "both_ways",
         "permuted",
+        "capitals",
+        "document_words",
+        "reorder",
+        "distance",
+        "dialogue",
     }
     assert known <= set(NAMES)
 
@@ -276,7 +282,10 @@ def scored(learner: Learner, example: Example) -> Iterator[tuple[torch.Tensor, t
         batch, _ = learner.before(raw)
         for one, read in (*((companion, raw) for companion in learner.companions.values()), (learner, batch)):
             ((name, head),) = one.heads.items()
-            yield read.targets[name].labels, head.outputs(one.states(read), read)
+            target, outputs = read.targets[name], head.outputs(one.states(read), read)
+            # Heads that score every token are compared at the labelled ones.
+            every = target.per_token and len(outputs) == read.tokens
+            yield target.labels, outputs[target.index] if every else outputs
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)

@@ -47,6 +47,8 @@ class Objective:
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` needs the original text. Such an objective is named before those that change the text."""
 
+    marked: ClassVar[bool] = False
+    """Whether it needs a corpus in which capitalised words are marked (osbert corpus build --capitals)."""
     lookahead: ClassVar[int] = 0
     """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
 

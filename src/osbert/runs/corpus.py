@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.phrases import find_phrases
 from osbert.text.words import Words
 
 OF_TASKS = ("tasks", "language", "quality", "near_duplicates", "partition", "time")
@@ -39,6 +40,11 @@ class CorpusSettings(DocumentOptions):
     words: Words = "characters"
     """The unit of whole-word masking in Chinese: each character, the text between two spaces (segmented: words are
     separated by spaces), or the words that rjieba finds (pip install "osbert[chinese]")."""
+    phrases: str = ""
+    """Phrases that are one unit of whole-word masking each (ERNIE 1.0): a file with one in each line, the folder of a
+    run of `tag`, which finds entities or chunks in the texts, or capitals, for runs of capitalised words."""
+    capitals: bool = False
+    """Mark capitalised words, for the objective of capitals (ERNIE 2.0)."""
     workers: int | None = None
     """Processes that encode; by default all cores, if there is enough text. With --executor slurm or ray: parallel
     tasks; by default as many as the cluster has room for."""
@@ -67,6 +73,7 @@ class CorpusSettings(DocumentOptions):
             reading=DocumentOptions(**{field.name: getattr(self, field.name) for field in fields(DocumentOptions)}),
             deduplicate=self.deduplicate,
             words=self.words,
+            capitals=self.capitals,
             filters=filters if filters != Filters() else None,
             shard_tokens=self.shard_tokens,
         )
@@ -116,8 +123,12 @@ def build_corpus(
     plan = settings.plan()
     require_folder(out)
     cutter = read_any_tokenizer(tokenizer, opening)
+    chosen = settings.build_settings()
+    if settings.phrases:
+        units = find_phrases(settings.phrases, files, chosen.reading, opening=opening, watch=watch)
+        chosen = replace(chosen, phrases=units)
     with claim(out):
-        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())
+        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=chosen)
         if work.report is not None:
             watch(Notice(f"{out} is finished already: these files, this tokenizer and these settings made it."))
         elif work.state.shards:
