@@ -16,6 +16,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.runs.vectors.run import VectorRun
@@ -87,6 +88,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
             with nullcontext() if group.size > 1 else wish.at_once():
                 plan = group.each(request.plan)
                 fresh = group.first(partial(_hold, request.out, held))
+                plan = with_passes(plan, request.out, watch, group)
                 plan = within_minutes(plan, request.out, watch, group)
         except StopRequest:
             watch(Notice("Stopped before the first step."))
