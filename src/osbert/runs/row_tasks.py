@@ -6,14 +6,15 @@ the same rows as in one process, and the joined output has the same bytes (with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+import json
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from osbert.corpus.executors import PendingTasks, Stage, TaskFolders, run_stages
-from osbert.corpus.task_options import TaskPlan, cores
+from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
 from osbert.corpus.tasks import MOST_TASKS, task_folder
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
@@ -85,6 +86,8 @@ class RowTasks:
         else:
             ranges = divided(windows(), tasks)
             write_sealed(own / RANGES, {"ranges": [asdict(one) for one in ranges]})
+        if not ranges:
+            return []
         # Processes on one machine divide its cores; a task on a cluster uses the cores that it is given.
         threads = max(1, cores() // self.plan.workers) if self.plan.executor == "local" else 0
         step = RangeStep(work, ranges, own.absolute(), threads)
@@ -105,14 +108,40 @@ def divided(windows: Iterable[Sized], tasks: int) -> list[RowRange]:
     >>> divided([range(4), range(4), range(4), range(2)], tasks=2)
     [RowRange(start=0, stop=8), RowRange(start=8, stop=14)]
     """
-    ends = list(accumulate(map(len, windows)))
-    count = ends[-1] if ends else 0
-    # Of all windows that end before a task's equal share does, or at it, the last one closes its range.
-    stops = [max((end for end in ends if end * tasks <= count * task), default=0) for task in range(1, tasks + 1)]
-    return [RowRange(start, stop) for start, stop in zip([0, *stops], stops) if start < stop]
+    bounds = [0, *accumulate(map(len, windows))]
+    stops: dict[int, int] = {}
+    for start, stop in pairwise(bounds):
+        # A window goes to the task in whose equal part of the rows its middle lies.
+        stops[min(tasks - 1, (start + stop) * tasks // (2 * bounds[-1]))] = stop
+    return [RowRange(start, stop) for start, stop in zip([0, *stops.values()], stops.values())]
 
 
-def require_file_output(plan: TaskPlan | None, is_kept: bool) -> None:
-    """Raise UserError if tasks are to write a stream: the parts of a file alone can wait for each other."""
+def row_plan(options: object, *, is_kept: bool) -> TaskPlan | None:
+    """Return how the rows are distributed; None if the options have no executor.
+
+    Raises UserError for settings that contradict each other, and if the output is no file (`is_kept`): the parts of a
+    file alone can wait for each other.
+    """
+    plan = options.plan() if isinstance(options, TaskOptions) else None
     if plan is not None and not is_kept:
         raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
+    return plan
+
+
+def require_facts(found: Mapping[str, Any], known: Mapping[str, Any], name: str) -> None:
+    """Raise UserError if a task finds another model or file (`name`) than the command that divided the work."""
+    if json.loads(json.dumps(found)) != json.loads(json.dumps(known)):
+        raise UserError(
+            f"{name}, or the model, has changed since the work was divided into tasks. Give the command again.",
+            code="file-changed",
+        )
+
+
+def require_whole(rows: RowRange, reached: int | None, folder: Path) -> None:
+    """Raise UserError if the part in a folder does not reach to the end of its rows."""
+    if reached != rows.stop:
+        raise UserError(
+            f"{folder}: the part of rows {rows.start:,} to {rows.stop:,} is not whole. Remove {folder.parent} and give "
+            "the same command again.",
+            code="damaged-file",
+        )

@@ -17,7 +17,9 @@ from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
-from osbert.runs.predict.rows import PredictionRows, PredictionSource
+from osbert.runs.predict.rows import PredictionRows, PredictionSource, chunks
+from osbert.runs.predict.tasks import PredictionWork, joined
+from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import as_given, kept_input, named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.terminal import counted
@@ -106,13 +108,20 @@ class _FilePrediction:
 
     def complete(self, run: Path, options: FileOptions, opening: Opening) -> PredictionTally:
         """Predict the remaining rows, and write the output."""
-        rows = PredictionRows.open(self.source(run, options, opening), weights=bool(self.work))
+        plan = row_plan(options, is_kept=self.work is not None)
+        source = self.source(run, options, opening)
+        rows = PredictionRows.open(source, weights=bool(self.work))
         report_remarks(rows.engine, self.watch)
         self.watch(Notice(as_given(rows.inputs.describe, self.folder)))
         count = self._begun(rows.facts)
         if count is None:
             count = rows.check(self.watch)
-        tally = self._write(rows, count)
+        if plan is None or self.work is None:
+            tally = self._write(rows, count)
+        else:
+            self.work.begin(rows.facts, count)
+            tasks = RowTasks(plan=plan, folder=self.folder)
+            tally = self._write_in_tasks(self.work, tasks, rows, PredictionWork.of(source, rows.facts))
         shown = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
         return PredictionTally(**shown, limit=rows.task.limit(rows.engine.packer))
 
@@ -149,6 +158,21 @@ class _FilePrediction:
         with self.output.byte_stream() as stream, (self.folder / "finished").open("rb") as finished:
             shutil.copyfileobj(finished, stream, 2**20)
         return part.tally
+
+    def _write_in_tasks(
+        self, output: UnfinishedOutput, tasks: RowTasks, rows: PredictionRows, work: PredictionWork
+    ) -> Mapping[str, int]:
+        """Predict all rows in tasks, and write the output."""
+
+        def report(done: int, count: int) -> None:
+            self.watch(PredictionProgress(done=done, count=count))
+
+        parts = tasks.run(work, lambda: chunks(rows.inputs.rows(rows.before.problems())), report)
+        path = self.folder / "joined.bin"
+        tally = joined(parts, rows.form, path)
+        replace_file(output.out, lambda aside: rows.form.finish(path, aside))
+        output.end()
+        return tally
 
     def _follow(self, rows: PredictionRows, sink: RowSink, count: int) -> None:
         """Predict and write the remaining rows, window by window, and then the end of the form."""
