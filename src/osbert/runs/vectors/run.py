@@ -14,11 +14,11 @@ from torch import Tensor
 
 from osbert import __version__, recipe
 from osbert.corpus.shards import Corpus
+from osbert.corpus.task_options import cores
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.corpus import cores
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
