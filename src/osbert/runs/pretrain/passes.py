@@ -17,6 +17,7 @@ from pathlib import Path
 
 from osbert.data.batch import Batch
 from osbert.data.loader import PretrainingLoader
+from osbert.data.stages import Stages
 from osbert.data.step import Cursor
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.pretrain.first_weights import build_learner
@@ -172,7 +173,7 @@ class PassTest:
     def _batches(self, tokens: int) -> Sequence[Batch]:
         return next(self._loader(max(1, tokens // self.length) * self.group.size).steps(Cursor())).batches
 
-    def _loader(self, batch: int) -> PretrainingLoader:
+    def _loader(self, batch: int) -> PretrainingLoader | Stages:
         settings = self.plan.settings
         data = replace(settings.data, batch=batch, micro_tokens=0, pool=min(settings.data.pool, POOL))
         plan = replace(self.plan, settings=replace(settings, data=data))
