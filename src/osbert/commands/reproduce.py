@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Reproduced = Literal[
     "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "writing",
-    "corruption", "attention", "probing",
+    "generations", "corruption", "attention", "probing",
 ]  # fmt: skip
 
 

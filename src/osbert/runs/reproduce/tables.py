@@ -16,6 +16,7 @@ from osbert import recipe
 from osbert.errors import Problems, UserError
 from osbert.evaluation.paper import FIGURES, TABLES, PublishedTable
 from osbert.runs.reproduce.data import TableColumn
+from osbert.runs.reproduce.word_tests import WordTest
 
 WIDTH, HEADS = "model.width", "model.heads"
 
@@ -35,6 +36,8 @@ class TableRow:
     """The recipe of its pretraining; empty for the recipe that all rows share."""
     usual: Mapping[str, Any] = field(default_factory=dict)
     """Default settings of its pretraining; the command line takes precedence."""
+    year: int = 0
+    """The year of its paper; 0 for none. Tables with years have a picture of scores by year."""
 
     def shrunk(self, factor: int) -> TableRow:
         """Return the row with the width of its encoder divided. Raises UserError if the width is not divisible."""
@@ -80,6 +83,8 @@ class PaperTable:
     """Further data sets, used only if --tasks names them."""
     curves: bool = False
     """Whether each row is fine-tuned from several steps of one pretraining. Seeds then vary the fine-tuning only."""
+    words: tuple[WordTest, ...] = ()
+    """Tests of the encoders' vectors of words, which need no fine-tuning."""
     claims: tuple[RecipeClaim, ...] = ()
     """Claims of the papers on which row scores higher."""
 
@@ -108,6 +113,11 @@ class PaperTable:
         """The paper's columns, then the columns that the paper does not have."""
         ours = (name for column in self.columns for name in column.measured)
         return tuple(dict.fromkeys([*self.published.columns, *ours]))
+
+    @property
+    def has_years(self) -> bool:
+        """Return whether its rows are ordered by the years of their papers."""
+        return any(row.year for row in self.rows)
 
     def shrunk(self, factor: int) -> PaperTable:
         """Return the table with the widths of its encoders divided. Raises UserError if a width is not divisible."""
