@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from osbert.evaluation.word_vectors import Pair, WordScore, WordTable, read_pairs, read_questions
+from osbert.evaluation.word_vectors import WordScore, WordTable, read_pairs, read_questions
 from osbert.files import read_own, write_sealed
 from osbert.text.file_tokenizer import WORD_STARTS, AnyTokenizer, special_ids
 from osbert.training.run_folder import RunFolder
@@ -37,24 +37,23 @@ class WordTest:
         """Return the file as a list; [] if it is missing."""
         return sorted((data / FOLDER).glob(self.file))[:1]
 
-    @property
-    def reads_pairs(self) -> bool:
-        """Return whether the file has pairs with scores; otherwise it has analogies."""
-        return self.kind == "similarity"
-
-    def items(self, data: Path) -> list[Pair] | list[list[str]]:
-        """Return the pairs, or the analogies of all sections. Raises UserError for unusable lines."""
+    def words(self, data: Path) -> Iterator[str]:
+        """Yield the words of the file. Raises UserError for unusable lines."""
         [path] = self.find(data)
-        return read_pairs(path) if self.reads_pairs else [*itertools.chain(*read_questions(path).values())]
+        if self.kind == "similarity":
+            yield from (word for first, second, _ in read_pairs(path) for word in (first, second))
+        else:
+            yield from itertools.chain(*_analogies(path))
+
+    def score(self, table: WordTable, data: Path) -> WordScore:
+        """Return the score of a table of vectors."""
+        [path] = self.find(data)
+        found = table.similarity(read_pairs(path)) if self.kind == "similarity" else table.analogies(_analogies(path))
+        return replace(found, score=float(found.score))
 
 
-def words_of(items: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield the words of pairs or analogies.
-
-    >>> [*words_of([("tiger", "cat", 7.35), ["he", "she", "king", "queen"]])]
-    ['tiger', 'cat', 'he', 'she', 'king', 'queen']
-    """
-    yield from (value for item in items for value in item if isinstance(value, str))
+def _analogies(path: Path) -> list[list[str]]:
+    return [*itertools.chain(*read_questions(path).values())]
 
 
 def whole_words(tokenizer: AnyTokenizer) -> list[str]:
@@ -105,13 +104,7 @@ def measured_words(encoder: Path, tests: Sequence[WordTest], data: Path) -> dict
 def _measured(encoder: Path, tests: Sequence[WordTest], data: Path) -> Mapping[str, WordScore]:
     from osbert.interop.folder import open_folder
 
-    items = {test.name: test.items(data) for test in tests}
-    asked = [word for found in items.values() for word in words_of(found)]
+    asked = itertools.chain(*(test.words(data) for test in tests))
     # The vocabulary's words first: a table answers analogies with one of its first words.
     table = word_table(encoder, [*dict.fromkeys([*whole_words(open_folder(encoder).tokenizer), *asked])])
-    found: dict[str, WordScore] = {}
-    for test in tests:
-        measure = table.similarity if test.reads_pairs else table.analogies
-        score = measure(items[test.name])  # type: ignore[operator]
-        found[test.name] = replace(score, score=float(score.score))
-    return found
+    return {test.name: test.score(table, data) for test in tests}
