@@ -75,7 +75,7 @@ class PretrainedEncoders:
             folder = self.folder(row, seed, out)
             seeded = dict.fromkeys(("seed",) if self._is_static(row) else ("training.seed", "data.seed"), seed)
             command = ("pretrain", row.recipe or self.recipe, *words(self.given(row)), *words(seeded))
-            command += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
+            command += ("--corpus", str(row.own_corpus(self.corpus)), "--out", str(folder), *self.opening.words)
             yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
     def folder(self, row: TableRow, seed: int, out: Path) -> Path:
@@ -107,7 +107,8 @@ class PretrainedEncoders:
         if self._is_static(row):
             return self.read(row)
         name, given = row.recipe or self.recipe, keywords(self.given(row))
-        return read_plan(name, given, corpus=self.corpus, out=out / "any", opening=self.opening).settings
+        corpus = row.own_corpus(self.corpus)
+        return read_plan(name, given, corpus=corpus, out=out / "any", opening=self.opening).settings
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return the resolved settings, and the hashes of the corpus and the tokenizer."""
@@ -127,10 +128,12 @@ class PretrainedEncoders:
         problems.stop_if_any()
         corpus = Corpus.open(self.corpus)
         own = {row.name: row.recipe for row in rows if row.recipe}
+        others = {row.name: Corpus.open(row.own_corpus(self.corpus)).content for row in rows if row.corpus}
         return {
             "recipe": own or self.recipe,
             "corpus": corpus.content,
             "tokenizer": corpus.fingerprint,
+            **({"own_corpora": others} if others else {}),
             PRETRAINING: settings,
         }
 

@@ -60,6 +60,8 @@ class TablePlan:
         absent = [column.name for column in self.table.columns if column not in self.columns]
         if absent := absent + [test.name for test in self.table.words if test not in self.word_tests]:
             watch(Notice(f"No data for {', '.join(absent)} in {self.data}: left out."))
+        if self.table.left_out:
+            watch(Notice(f"No corpus for {', '.join(self.table.left_out)} beside the common one: left out."))
         if self.whole:
             watch(Notice(self.whole))
         commands, failed = ChildCommands(self.scale.jobs), Problems(heading="Some runs failed; the others are kept")
