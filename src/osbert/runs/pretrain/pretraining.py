@@ -119,6 +119,7 @@ def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Wa
             out=request.out,
             watch=watch,
             wish=wish,
+            begun=request.begun,
         )
         if not run.complete():
             raise StopRequest
