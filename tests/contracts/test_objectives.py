@@ -24,6 +24,7 @@ from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Learner, Sizes
 from osbert.models.forms import Form
 from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.translator_architecture import TranslatorArchitecture
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
@@ -118,6 +119,7 @@ def test_there_are_objectives() -> None:
         "reorder",
         "distance",
         "dialogue",
+        "translation",
     }
     assert known <= set(NAMES)
 
@@ -152,7 +154,7 @@ def test_it_does_the_same_with_the_same_generator(
     objective: Objective, documents: list[Document], packer: Packer
 ) -> None:
     one, same, other = ([plain(e) for e in examples(objective, documents, packer, seed)] for seed in (0, 0, 1))
-    assert one == same != other
+    assert one == same and (one != other or objective.name == "translation")  # which draws nothing
 
 
 def test_its_examples_are_valid(objective: Objective, documents: list[Document], packer: Packer) -> None:
@@ -220,6 +222,7 @@ def fitting(objective: Objective, *, length: int) -> Sizes:
     choices.append(BilmArchitecture(width=16, cells=12, filters=64, vocabulary=VOCABULARY, length=length))
     choices.append(PairArchitecture(**dataclasses.asdict(sizes)))
     choices.append(PairArchitecture(**dataclasses.asdict(sizes) | {"reading": "both", "summary": "last"}))
+    choices.append(TranslatorArchitecture(width=16, vocabulary=VOCABULARY, length=length))
     return next(choice for choice in choices if not list(objective.objections(choice)))
 
 
@@ -308,7 +311,7 @@ def test_no_score_depends_on_what_it_is_to_predict(
     sequences = laid_out(objective, documents, packer)
     noise = Noise.at(0, np.arange(len(sequences)))
     relabelled = moved = 0
-    for row in rng.choice(len(sequences), 6, replace=False).tolist():
+    for row in rng.choice(len(sequences), min(6, len(sequences)), replace=False).tolist():
         own, raw = Noise(noise.seeds[row : row + 1]), sequences[row]
         before = list(scored(learner, objective.corrupt_all(Examples.of([raw]), packer, own)[0]))
         for place in rng.permutation(np.flatnonzero(~raw.special))[:8].tolist():

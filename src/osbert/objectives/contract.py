@@ -173,7 +173,10 @@ class WritingObjective(Objective):
         """Yield a message if the model has no decoder."""
         if not architecture.has_decoder:
             family = architecture.family
-            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
+            yield (
+                f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair", a '
+                'Transformer, or "translator", LSTM layers.'
+            )
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head on the decoder. Raises ValueError if the model has no decoder."""

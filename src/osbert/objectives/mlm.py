@@ -148,6 +148,11 @@ class MaskedLanguage(Objective):
                 f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
                 f'{architecture.family} keep apart. Set objectives = ["both_ways"].'
             )
+        if architecture.writes_only:
+            yield (
+                f"{self.name} predicts pieces from an encoder, but model.family = {architecture.family} predicts them "
+                f'in its decoder alone. Set objectives = ["{architecture.language_objective}"].'
+            )
         if self.unigram_start and not (architecture.piece_transform or architecture.piece_biases):
             yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."
 
