@@ -90,8 +90,9 @@ class LeftToRightDecoder:
         """The device of the scores."""
         return self.head.pieces.device
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) of each next piece."""
+        self.kind = StepKind.of(self.precision, rows=len(prompts) * beams, most=most)
         return self.read(prompts, most=most)
 
     @property
@@ -113,7 +114,6 @@ class LeftToRightDecoder:
         `spare`: number of last tokens that do not stay in the cache; the next step overwrites them.
         """
         backbone = self.backbone
-        self.kind = StepKind.of(self.precision, rows=len(prompts), most=most)
         # collate sorts by length: the record keeps the index of the prompt.
         batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
@@ -233,9 +233,11 @@ class MaskedStepDecoder(LeftToRightDecoder):
 
     mask: int
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) at their [MASK]."""
         self.mask = int(prompts[0].ids[-1])
+        # A step reads two tokens of each row.
+        self.kind = StepKind.of(self.precision, rows=2 * len(prompts) * beams, most=most)
         return self.read(prompts, most=most, spare=1)
 
     def step(self, pieces: Tensor) -> Tensor:

@@ -234,7 +234,7 @@ def _by_beams(
     decoder: CachedDecoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
 ) -> Iterator[WrittenRow | WrittenStep]:
     # (open beams of all searches, V); at first one beam for each prompt.
-    shares = decoder.begin(prompts, most=options.most).float().log_softmax(dim=-1)
+    shares = decoder.begin(prompts, most=options.most, beams=options.beams).float().log_softmax(dim=-1)
     searches = [_Search(row, [(0.0, [])]) for row in range(len(prompts))]
     for count in range(1, options.most + 1):
         allowed = _allowed(shares, [pieces for one in searches for _, pieces in one.open], options, limits)
