@@ -54,7 +54,7 @@ class StepProduct:
         return made
 
     def lay_out(self, rows: int) -> None:
-        """Keep a copy of the weight in the order that is fastest for products of about `rows` rows, if that is faster."""
+        """Keep a copy of the weight in the order that is fastest for products of about `rows` rows, if any is."""
         kind = self.weight.device.type
         # bf16 products are oneDNN's on any CPU; float32 ones are MKL's, unless oneDNN is faster.
         if kind != "cpu" or not (compiled(kind, self.weight.dtype) or spares_time()):
