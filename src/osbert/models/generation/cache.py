@@ -29,6 +29,11 @@ class KeyValueCache:
         for kept, given in ((self.keys, key), (self.values, value)):
             kept[layer] = rectangle(given, places, len(self.lengths), self.room)
 
+    def reserve(self, layer: int, key: Tensor, precision: torch.dtype) -> None:
+        """Make room for a layer's keys and values, of the shape of `key` (rows, Q, H, K), where no prompt was read."""
+        for kept in (self.keys, self.values):
+            kept[layer] = key.new_zeros(len(key), self.room, *key.shape[2:], dtype=precision)
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
         """Store Q new keys and values of each row, and return attention's output; all are (rows, Q, H, K).
 

@@ -24,10 +24,10 @@ class CachedDecoder(Protocol):
         """Return an empty decoder of the same model, which computes the products of its steps in `precision`."""
         ...
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) of each next piece.
 
-        `most`: largest number of pieces that may follow.
+        `most`: largest number of pieces that may follow. `beams`: rows that each prompt will have in the steps.
         """
         ...
 

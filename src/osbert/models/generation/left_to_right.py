@@ -90,8 +90,9 @@ class LeftToRightDecoder:
         """The device of the scores."""
         return self.head.pieces.device
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) of each next piece."""
+        self.kind = StepKind.of(self.precision, rows=len(prompts) * beams, most=most)
         return self.read(prompts, most=most)
 
     @property
@@ -113,7 +114,6 @@ class LeftToRightDecoder:
         `spare`: number of last tokens that do not stay in the cache; the next step overwrites them.
         """
         backbone = self.backbone
-        self.kind = StepKind.of(self.precision, rows=len(prompts), most=most)
         # collate sorts by length: the record keeps the index of the prompt.
         batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
@@ -133,7 +133,7 @@ class LeftToRightDecoder:
             for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
                 query, key, value = block.attention.project(block.attended(hidden), layout)
                 self.cache.fill(layer, key.to(self.kept), value.to(self.kept), places)
-                hidden = self._finished(layer, block, hidden, block.attention.mixed(query, key, value, layout))
+                hidden = block.finished(hidden, block.attention.mixed(query, key, value, layout))
         # The last token of each prompt, in the order of the prompts.
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)
@@ -166,10 +166,6 @@ class LeftToRightDecoder:
         self.segments = self.segments[rows]
         self.cache.choose(rows, related=related)
 
-    def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return a layer's output (N, D) from its input and attention's output, both (N, D)."""
-        return block.finished(hidden, mixed)
-
     def _scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (rows, V) of states (rows, D)."""
         return self.weights.pieces(self.head.transformed(hidden))
@@ -183,6 +179,8 @@ class LeftToRightDecoder:
             query, bias = relative.between(query, own, columns)
             # `added` is -inf for masked keys, which a finite bias does not change.
             added = bias if added is None else bias + added
+        if not cache.keys[layer].numel():
+            cache.reserve(layer, key, self.kept)
         return cache.attend(layer, query, key, value, added)
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
@@ -233,9 +231,11 @@ class MaskedStepDecoder(LeftToRightDecoder):
 
     mask: int
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) at their [MASK]."""
         self.mask = int(prompts[0].ids[-1])
+        # A step reads two tokens of each row.
+        self.kind = StepKind.of(self.precision, rows=2 * len(prompts) * beams, most=most)
         return self.read(prompts, most=most, spare=1)
 
     def step(self, pieces: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,16 +13,18 @@ from torch.nn import functional
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.contract import States
-from osbert.models.generation.cache import rectangle
+from osbert.models.generation.cache import KeyValueCache, rectangle
 from osbert.models.generation.left_to_right import BlockStack, LeftToRightDecoder
+from osbert.models.generation.steps import StepKind
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.transformer.block import Block, DecoderBlock
+from osbert.models.transformer.block import DecoderBlock
 
 
 class SourceDecoder(LeftToRightDecoder):
-    """A decoder in evaluation mode. It caches the keys and values (rows, H, S, K) of the sources for each layer.
+    """A decoder in evaluation mode. It caches the keys and values (sources, H, S, K) of the sources for each layer.
 
-    Every prompt has a source. All prompts have the same number of pieces, usually just the start piece.
+    Every prompt has a source. All prompts have the same number of pieces, usually just the start piece. Beams of a text
+    are neighbouring rows and attend to one copy of its source: `rows_each` rows to each source, in order.
     """
 
     def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, encoder: Callable[[Batch], States]) -> None:
@@ -32,9 +35,12 @@ class SourceDecoder(LeftToRightDecoder):
     def _forget(self) -> None:
         super()._forget()
         self.keys: list[tuple[Tensor, Tensor]] = []
-        self.seen = torch.zeros(0, dtype=torch.bool)
+        self.rows_each = 1
+        self.sources = 0
+        # Added to the scores, -inf behind the end of a source; None for sources of one length.
+        self.masked: Tensor | None = None
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
@@ -54,28 +60,47 @@ class SourceDecoder(LeftToRightDecoder):
                 for part in block.cross.keys(hidden)
             )
             self.keys.append((key, value))  # (rows, H, S, K) each
-        # True for the columns that hold a source token, in the order of the prompts.
-        columns = torch.arange(room, device=self.device)
-        self.seen = (columns < counts[rows.argsort()][:, None])[:, None, None]  # (rows, 1, 1, S)
-        # Prompts are equally long, so collating them does not change the order of rows.
-        return super().begin([replace(prompt, source=None) for prompt in prompts], most=most)
+        self.rows_each, self.sources, self.masked = 1, len(prompts), None
+        if batch.lengths[-1] < room:
+            ends = counts[rows.argsort()][:, None]  # in the order of the prompts
+            outside = torch.arange(room, device=self.device) >= ends
+            self.masked = torch.zeros_like(outside, dtype=self.kept).masked_fill_(outside, float("-inf"))[:, None, None]
+        return self._first(prompts, most=most, beams=beams)
+
+    def _first(self, prompts: Sequence[Example], *, most: int, beams: int) -> Tensor:
+        """Read the prompts by steps, whose weights are prepared, and return the scores (rows, V) of the next pieces."""
+        pieces = torch.from_numpy(np.stack([prompt.ids for prompt in prompts])).long().to(self.device)
+        self.kind = StepKind.of(self.precision, rows=len(prompts) * beams, most=most)
+        none = torch.zeros(len(prompts), dtype=torch.long, device=self.device)
+        self.cache = KeyValueCache(none, layers=len(self.backbone.depth), room=pieces.shape[1] + most)
+        self.segments = torch.tensor([int(prompt.segments[-1]) for prompt in prompts], device=self.device)
+        layouts = list(self.backbone.layouts(self.backbone.layout(self._each_alone(pieces[:, :1]))))
+        self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
+        *before, last = pieces.unbind(dim=1)
+        for column in before:
+            self.step(column)
+        return self.step(last)
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:
         """Continue with these rows; `related`: each has the same source as the row that it replaces."""
         super().choose(rows, related=related)
-        if not related:
-            self.seen = self.seen[rows]
-            self.keys = [(key[rows], value[rows]) for key, value in self.keys]
-
-    def _finished(self, layer: int, block: Block, hidden: Tensor, mixed: Tensor) -> Tensor:
-        assert isinstance(block, DecoderBlock)
-        hidden = block.joined(hidden, mixed)
-        query = block.cross.queries(block.asking(hidden)).unflatten(0, (len(self.seen), -1))
-        found = self._across(layer, query)
-        return block.completed(block.informed(hidden, block.cross.outward(found.flatten(2).flatten(0, 1))))
+        if related:
+            return
+        owners = rows.div(self.rows_each, rounding_mode="floor")  # the source of each row
+        chosen, counts = owners.unique_consecutive(return_counts=True)
+        self.rows_each = int(counts[0])
+        if (counts != self.rows_each).any():
+            # Texts with different numbers of rows: a copy of the source for each row.
+            chosen, self.rows_each = owners, 1
+        if len(chosen) == self.sources and bool((chosen == torch.arange(self.sources, device=rows.device)).all()):
+            return
+        self.sources = len(chosen)
+        self.masked = None if self.masked is None else self.masked[chosen]
+        self.keys = [(key[chosen], value[chosen]) for key, value in self.keys]
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
         key, value = self.keys[layer]
-        query = query.to(key.dtype).transpose(1, 2)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=self.seen)
-        return mixed.transpose(1, 2)
+        # All rows of a source are queries of one call, so that its keys and values are read once.
+        queries = query.to(key.dtype).reshape(self.sources, -1, *query.shape[2:]).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(queries, key, value, attn_mask=self.masked)
+        return mixed.transpose(1, 2).reshape(query.shape)

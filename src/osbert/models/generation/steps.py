@@ -1,8 +1,9 @@
 """The blocks of a Transformer for generation steps: few rows, no gradients, weights prepared once.
 
 A step reads one piece of each row, so most of its time is reading the weights and calling small products. Therefore the
-parts of each block are looked up once, and after some steps its matrices are reordered for oneDNN if that is faster: a
-product of few rows then takes about half the time. `Block` is the definition; tests compare both.
+parts of each block are looked up once, and for longer texts its matrices are copied in the order in which they are read
+fastest: transposed for one row, else in oneDNN's order. A product of few rows then takes about half the time. `Block`
+is the definition; tests compare both.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RowFunction = Callable[[Tensor], Tensor]
 WORTHWHILE = 8
 """Fewest pieces of a text for which weights are laid out anew: that takes about as long as two or three steps."""
 MANY = 32
-"""Rows for which weights are laid out if there is more than one."""
+"""Rows of a step for which weights are laid out if there is more than one."""
 
 
 class StepProduct:
@@ -39,10 +40,13 @@ class StepProduct:
         self.weight = weight.detach().to(precision)
         self.bias = None if bias is None else bias.detach().to(precision)
         self.laid_out: Tensor | None = None
+        self.transposed: Tensor | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Return the product (M, outputs) in the precision of the weight; rows of another precision are converted."""
         rows = rows.to(self.weight.dtype)
+        if self.transposed is not None:
+            return rows @ self.transposed if self.bias is None else torch.addmm(self.bias, rows, self.transposed)
         if self.laid_out is None:
             return functional.linear(rows, self.weight, self.bias)
         # The operator that accepts a reordered weight; "none": no activation is fused with it.
@@ -50,10 +54,17 @@ class StepProduct:
         return made
 
     def lay_out(self, rows: int) -> None:
-        """Keep a copy of the weight in oneDNN's order for products of about `rows` rows, if that is faster."""
+        """Keep a copy of the weight in the order that is fastest for products of about `rows` rows, if any is."""
         kind = self.weight.device.type
         # bf16 products are oneDNN's on any CPU; float32 ones are MKL's, unless oneDNN is faster.
-        if kind == "cpu" and (compiled(kind, self.weight.dtype) or spares_time()):
+        if kind != "cpu" or not (compiled(kind, self.weight.dtype) or spares_time()):
+            return
+        outputs, inputs = self.weight.shape
+        if rows == 1 and self.weight.dtype == torch.float32 and outputs > inputs:
+            # MKL adds up the rows of a transposed matrix twice as fast as it computes dot products with its rows. If
+            # there are more inputs than outputs, the sums are read and written so often that it is slower.
+            self.transposed = self.weight.t().contiguous()
+        else:
             self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows)
 
 
@@ -172,7 +183,7 @@ def _same(rows: Tensor) -> Tensor:
 class StepKind(NamedTuple):
     """How weights are prepared: the precision of products, and the rows that they are laid out for, or 0.
 
-    It follows from a call alone, never from calls before it, so that a call repeated gives the same bits.
+    It follows from a call alone, never from calls before it, so that a repeated call gives the same bits.
     """
 
     precision: torch.dtype
@@ -180,7 +191,7 @@ class StepKind(NamedTuple):
 
     @classmethod
     def of(cls, precision: torch.dtype, *, rows: int, most: int) -> StepKind:
-        """Return the kind for `rows` texts of at most `most` pieces."""
+        """Return the kind for steps of at most `rows` tokens and texts of at most `most` pieces."""
         return cls(precision, 0 if most < WORTHWHILE else 1 if rows == 1 else MANY)
 
 
