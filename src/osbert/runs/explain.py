@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.lock import claim
+from osbert.reading.remote import ObjectAddress, local_copy, local_output
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.explained_rows import (
@@ -61,6 +62,11 @@ def explain_file(
     is computed, and if the folder holds other files.
     """
     options.weighing.require_possible()
+    file = local_copy(file)
+    if ObjectAddress.of(out):
+        with local_output(out) as place:
+            tally = explain_file(run, file, out=place, label=label, options=options, watch=watch)
+        return replace(tally, folder=out)
     plan = row_plan(options.file, is_kept=True)
     refuse_foreign(out, "explanations", FILES)
     rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.remote import ObjectAddress, local_copy, local_output
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (
@@ -100,6 +101,11 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
+    texts = replace(texts, path=local_copy(texts.path))
+    if isinstance(out, Path) and not is_streamed(out) and ObjectAddress.of(out):
+        with local_output(out) as place:
+            written = embed_file(model, texts, out=place, vectors=vectors, opening=opening, watch=watch)
+        return replace(written, path=out)
     form = form_of(out, vectors or VectorOptions())
     vectors = fitting(vectors or VectorOptions(), form, out)
     begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.remote import local_copy, local_output
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
@@ -77,6 +78,16 @@ def predict_file(
     call.
     """
     output.options.check()
+    with ExitStack() as remote:
+        if output.is_kept and output.path is not None:
+            output = replace(output, path=remote.enter_context(local_output(output.path)))
+        return _predict(run, local_copy(file), output, options or FileOptions(), opening, watch)
+
+
+def _predict(
+    run: Path, file: Path, output: PredictionOutput, options: FileOptions, opening: Opening, watch: Watch
+) -> PredictionTally:
+    """Predict a local file into a local output."""
     out = output.file
     if out is not None:
         require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
@@ -90,7 +101,7 @@ def predict_file(
         held.enter_context(named_as_given(folder))
         path = kept_input(file, folder, form=output.options.form)
         prediction = _FilePrediction(path=path, output=output, folder=folder, work=work, watch=watch)
-        return prediction.complete(run, options or FileOptions(), opening)
+        return prediction.complete(run, options, opening)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
+from osbert.reading.remote import local_copy
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.passes import with_passes
@@ -115,7 +116,7 @@ def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Wa
         run = VectorRun(
             name=Path(request.recipe).stem,
             settings=settings,
-            corpus=Corpus.open(request.corpus),
+            corpus=Corpus.open(local_copy(request.corpus)),
             out=request.out,
             watch=watch,
             wish=wish,

@@ -20,6 +20,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
+from osbert.reading.remote import local_copy
 from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrained_tokens import origin_facts
@@ -180,6 +181,7 @@ def read_plan(
     if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
+    corpus = local_copy(corpus)
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
