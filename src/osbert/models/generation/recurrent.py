@@ -50,7 +50,7 @@ class RecurrentDecoder:
         """Return a decoder of the same model, for `begin`; its steps compute in float32 whatever the precision."""
         return copy(self)
 
-    def begin(self, prompts: Sequence[Example], *, most: int) -> Tensor:
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
