@@ -6,16 +6,12 @@ string under a field is its help text. An unknown or mistyped setting is an erro
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import importlib.resources
-import inspect
-import itertools
 import json
 import re
 import sys
-import textwrap
 import tomllib
 import types
 import typing
@@ -25,6 +21,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from osbert import guarded, peers
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
+from osbert.field_texts import field_texts
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
@@ -142,7 +139,7 @@ def short_names(path: str) -> list[str]:
 
 def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
     """Yield (dotted name, type, default, help text) of each setting as strings; "" if there is no default."""
-    documents = dict(_documents(schema))
+    documents = dict(field_texts(schema))
     for path, kind, default in fields(schema):
         yield path, _name(kind), "" if default is dataclasses.MISSING else _toml(default), documents.get(path, "")
 
@@ -360,31 +357,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
-
-
-def _documents(schema: type, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted name, help text): the string literal below each field in the source."""
-    hints = _hints(schema)
-    for field in dataclasses.fields(schema):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _documents(typing.cast(type, hints[field.name]), f"{prefix}{field.name}.")
-    # Base classes first, so that the help text of a field that a subclass declares again replaces the inherited one.
-    for cls in reversed(schema.__mro__):
-        if not dataclasses.is_dataclass(cls) or cls.__module__ == "types":
-            continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except (OSError, TypeError):  # a schema made at run time has no source; its nested tables have
-            continue
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for statement, following in itertools.pairwise(statements):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and _is_text(following):
-                text = typing.cast(ast.Constant, typing.cast(ast.Expr, following).value).value
-                yield f"{prefix}{statement.target.id}", " ".join(str(text).split())
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _name(kind: Any) -> str:

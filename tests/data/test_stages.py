@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.loader import PretrainingLoader
+from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.stages import Curriculum, Stages, stage_steps
 from osbert.data.step import Cursor, RankPart, Step
