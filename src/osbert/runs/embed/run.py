@@ -103,9 +103,9 @@ def embed_file(
     """
     texts = replace(texts, path=local_copy(texts.path))
     if isinstance(out, Path) and not is_streamed(out) and ObjectAddress.of(out):
-        with local_output(out) as place:
-            written = embed_file(model, texts, out=place, vectors=vectors, opening=opening, watch=watch)
-        return replace(written, path=out)
+        with local_output(out) as local:
+            finished = embed_file(model, texts, out=local, vectors=vectors, opening=opening, watch=watch)
+        return replace(finished, path=out)
     form = form_of(out, vectors or VectorOptions())
     vectors = fitting(vectors or VectorOptions(), form, out)
     begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)
