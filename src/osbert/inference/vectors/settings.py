@@ -85,9 +85,9 @@ class Layers:
         """Parse the layers in `text`, for an encoder of `top` blocks.
 
         Numbers: "-1" is one layer, "-1,-2" stacks two, and "-1," stacks one, as a comma makes Python's tuples. Names:
-        last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, concat-ends
-        the embeddings and the last, and sum-last-four and sum-all take layers with equal weights of sum 1, the start of fine-tuning on features. Raises UserError for
-        anything else.
+        last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, concat-ends the
+        embeddings and the last, and sum-last-four and sum-all take layers with equal weights of sum 1, the start of
+        fine-tuning on features. Raises UserError for anything else.
         """
         if text in NAMED:
             numbers = tuple(chosen_layers(text, top))  # type: ignore[arg-type]

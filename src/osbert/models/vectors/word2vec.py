@@ -22,7 +22,7 @@ ROW = 32
 GROUP = 16
 """Most rows in a step."""
 NEGATIVES = 64
-"""Noise words sampled for a step. With 32, CBOW is a fifth faster but its vectors are worse (docs/results.md)."""
+"""Noise words sampled for a step. With 32, CBOW is faster but its vectors are worse (docs/results.md)."""
 STABLE = 3.0
 """Largest product of the learning rate and the expected number of gradients of one table row in a step. Above it the
 vectors of frequent words diverge."""
