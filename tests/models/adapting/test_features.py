@@ -53,11 +53,13 @@ def test_the_choices_of_table_7() -> None:
         "second-to-last": [11],
         "sum-last-four": [9, 10, 11, 12],
         "concat-last-four": [9, 10, 11, 12],
+        "concat-ends": [0, 12],
         "sum-all": [*range(1, 13)],
         "embeddings": [0],
         "mix": [*range(13)],
     }
     assert list(chosen_layers("concat-last-four", 2)) == [1, 2]
+    assert list(chosen_layers("concat-ends", 2)) == [0, 2] and list(chosen_layers("concat-ends", 0)) == [0]
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -29,7 +29,8 @@ class EmbeddingOptions:
     mean."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
-    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (with equal weights)."""
+    second-to-last, embeddings, concat-last-four and concat-ends (the embeddings and the last layer), both side by side,
+    sum-last-four, sum-all (with equal weights)."""
     normalize: bool | None = None
     """Scale vectors to length 1. Default: if the model was trained with it."""
     length: int = 0
@@ -84,9 +85,9 @@ class Layers:
         """Parse the layers in `text`, for an encoder of `top` blocks.
 
         Numbers: "-1" is one layer, "-1,-2" stacks two, and "-1," stacks one, as a comma makes Python's tuples. Names:
-        last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, and sum-last-four
-        and sum-all take layers with equal weights of sum 1, the start of fine-tuning on features. Raises UserError for
-        anything else.
+        last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, concat-ends the
+        embeddings and the last, and sum-last-four and sum-all take layers with equal weights of sum 1, the start of
+        fine-tuning on features. Raises UserError for anything else.
         """
         if text in NAMED:
             numbers = tuple(chosen_layers(text, top))  # type: ignore[arg-type]

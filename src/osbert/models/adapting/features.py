@@ -117,7 +117,7 @@ class FeatureLSTM(nn.Module):
         """Make the layers for an encoder of these sizes; sums start with equal weights."""
         super().__init__()
         self.count = len(chosen_layers(features, sizes.layers))
-        self.concatenated = features == "concat-last-four"
+        self.concatenated = features in ("concat-last-four", "concat-ends")
         learnt = self.count > 1 and not self.concatenated
         self.weights = nn.Parameter(torch.zeros(self.count)) if learnt else None
         self.gamma = nn.Parameter(torch.ones(())) if features == "mix" else None

@@ -1,14 +1,15 @@
-"""Which layers of a frozen encoder are taken for features: Table 7's six choices, and all of them mixed. No torch."""
+"""Which layers of a frozen encoder are taken for features: Table 7's six choices, ELMo's mix and CoVe's. No torch."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Features = Literal[
-    "none", "last", "second-to-last", "sum-last-four", "concat-last-four", "sum-all", "embeddings", "mix"
+    "none", "last", "second-to-last", "sum-last-four", "concat-last-four", "concat-ends", "sum-all", "embeddings", "mix"
 ]
 """none: no features, the encoder learns. The sums are weighted, by learnt weights that are shares of 1; so is the mix,
-which has the embeddings among its layers, and a learnt factor (ELMo's)."""
+which has the embeddings among its layers, and a learnt factor (ELMo's). concat-ends: the embeddings and the last layer
+side by side, as in CoVe (McCann et al. 2017, section 4)."""
 
 
 def chosen_layers(features: Features, layers: int) -> range:
@@ -20,6 +21,7 @@ def chosen_layers(features: Features, layers: int) -> range:
         "second-to-last": range(layers - 1, layers),
         "sum-last-four": range(max(1, layers - 3), top),
         "concat-last-four": range(max(1, layers - 3), top),
+        "concat-ends": range(0, top, max(1, layers)),
         "sum-all": range(1, top),
         "embeddings": range(1),
         "mix": range(top),

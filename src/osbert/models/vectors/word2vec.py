@@ -21,8 +21,8 @@ ROW = 32
 """Words in a row. Their windows extend into the neighbouring rows."""
 GROUP = 16
 """Most rows in a step."""
-NEGATIVES = {"skip-gram": 64, "cbow": 32}
-"""Noise words sampled for a step, by method. CBOW has a prediction per word, skip-gram one per pair."""
+NEGATIVES = 64
+"""Noise words sampled for a step. With 32, CBOW is faster but its vectors are worse (docs/results.md)."""
 STABLE = 3.0
 """Largest product of the learning rate and the expected number of gradients of one table row in a step. Above it the
 vectors of frequent words diverge."""

@@ -149,7 +149,8 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     if origin.architecture.has_decoder and "objectives" not in settings:
         raise UserError(
             f"{request.model} is an encoder-decoder, and the recipe {name} masks pieces, from which no decoder learns "
-            "to write. Name that of its pretraining: --objectives spans (T5), denoise (BART), fragment (MASS).",
+            "to write. Name that of its pretraining: --objectives spans (T5), denoise (BART), fragment (MASS), "
+            "translation (CoVe).",
             code="missing-option",
         )
     if own := origin.architecture.language_objective:

@@ -175,7 +175,7 @@ class Word2VecLearner(VectorLearner):
         steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
         most = -(-len(ids) // (word2vec.ROW * group))
         # Noise words for all steps, by inverse transform sampling: binary search in the cumulative distribution.
-        drawn = rng.random((most, word2vec.NEGATIVES[settings.method]))
+        drawn = rng.random((most, word2vec.NEGATIVES))
         noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
         for index, step in enumerate(steps):
             if index % LOOK == 0:

@@ -1,0 +1,61 @@
+"""CoVe from pairs of texts to a translator whose encoder serves vectors, tags and translation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import osbert
+from osbert.runs.pretrain.settings import read_plan
+from refusals import refusal
+from terminal import run
+
+SMALL = ("--model.width", "16", "--steps", "12", "--log-every", "3", "--batch", "16", "--data.length", "24")
+QUICK = ("--device", "cpu", "--precision", "fp32")
+
+
+@pytest.fixture(scope="module")
+def cove(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cove")
+    names = [f"{one}{two}" for one in ("ba", "lo", "mi") for two in ("da", "fa", "ki", "na")]
+    pairs = [f"{one} {two} .\nx{two} x{one} .\n" for one in names for two in names]
+    (folder / "pairs.txt").write_text("\n".join(pairs))
+    (folder / "multi30k").mkdir()
+    for split in ("train", "val"):
+        for language, line in (("en", 0), ("de", 1)):
+            lines = [pair.splitlines()[line] for pair in pairs[:16]]
+            (folder / "multi30k" / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    words = ("--kind", "words", "--vocabulary", "60")
+    assert run("tokenizer", "train", folder / "pairs.txt", *words, "--out", folder / "vocabulary") == 0
+    assert (
+        run("corpus", "build", folder / "pairs.txt", "--tokenizer", folder / "vocabulary", "--out", folder / "c") == 0
+    )
+    assert run("pretrain", "cove-small", *SMALL, *QUICK, "--corpus", folder / "c", "--out", folder / "cove") == 0
+    return folder
+
+
+def test_it_learns_writes_and_gives_its_layers(cove: Path) -> None:
+    lines = [json.loads(line) for line in (cove / "cove" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["translation.loss"] for line in lines if "translation.loss" in line]
+    assert losses[-1] < losses[0]
+    model, texts = osbert.load(cove / "cove"), ["bada loki .", "mina ."]
+    assert len(model.generate(texts, most=5)) == 2
+    ends, parts = model.embed(texts, layers="concat-ends"), [model.embed(texts, layers=name) for name in ("0", "-1")]
+    np.testing.assert_allclose(ends, np.concatenate(parts, 1), atol=1e-6)
+    with refusal("invalid-setting", "translation"):
+        read_plan("cove-small", {"objectives": ["mlm"]}, corpus=cove / "c", out=cove / "masked")
+
+
+@pytest.mark.parametrize("task", ["multi30k", "tag"])
+def test_tasks_stand_on_it(cove: Path, task: str) -> None:
+    data, settings = cove / "multi30k", ()
+    if task == "tag":
+        rows = [["bada B-K", "loki O", ". O", ""], ["mina O", "bada B-K", ". O", ""]] * 4
+        data, settings = cove / "tags.txt", ("--dev", cove / "tags.txt", "--features", "concat-ends")
+        data.write_text("\n".join(line for row in rows for line in row) + "\n")
+    chosen = ("--epochs", "1", "--batch", "8", *QUICK, *settings)
+    assert run("finetune", task, "--model", cove / "cove", "--data", data, *chosen, "--out", cove / f"run-{task}") == 0
+    assert len(osbert.load(cove / f"run-{task}").predict(["bada loki ."])) == 1
