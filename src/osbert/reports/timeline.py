@@ -43,7 +43,8 @@ class TimelineRow:
 def timeline(rows: Sequence[TimelineRow], series: Sequence[str], *, title: str) -> str:
     """Return a <figure>: time runs downwards, scores to the right; each model's name stands at its points.
 
-    `series`: the names of the scores, at most six; each has a colour. Models without any score keep their line.
+    `series`: the names of the scores, at most six; each has a colour. Models without any score keep their line. Values
+    must be finite.
     """
     ends = [end for row in rows for score in row.scores.values() for end in score.ends]
     if not ends:
