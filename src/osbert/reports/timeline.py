@@ -43,7 +43,8 @@ class TimelineRow:
 def timeline(rows: Sequence[TimelineRow], series: Sequence[str], *, title: str) -> str:
     """Return a <figure>: time runs downwards, scores to the right; each model's name stands at its points.
 
-    `series`: the names of the scores, at most six; each has a colour. Models without any score keep their line.
+    `series`: the names of the scores, at most six; each has a colour. Models without any score keep their line. Values
+    must be finite.
     """
     ends = [end for row in rows for score in row.scores.values() for end in score.ends]
     if not ends:
@@ -79,13 +80,14 @@ class _Scale:
 
 
 def _line(row: TimelineRow, series: Sequence[str], scale: _Scale, y: float) -> list[str]:
-    parts, taken = [], []
+    parts: list[str] = []
+    taken: list[tuple[float, float]] = []
     for color, name in enumerate(series):
         if name not in row.scores:
             continue
         score = row.scores[name]
         first, last = (scale.across(end) for end in score.ends)
-        taken += [first, last]
+        taken.append((first - GAP, last + GAP))
         if last > first:
             parts.append(f'<line class="whisker c{color}" x1="{first:.1f}" x2="{last:.1f}" y1="{y:g}" y2="{y:g}"/>')
         note = f"<title>{escape(row.name)}, {escape(name)}: {score.value:.1f}</title>"
@@ -94,12 +96,23 @@ def _line(row: TimelineRow, series: Sequence[str], scale: _Scale, y: float) -> l
         )
     if not taken:
         return [f'<text class="tick" x="{LEFT}" y="{y + 4:g}">{escape(row.name)}: not measured</text>']
-    return [*parts, _name(row.name, min(taken), max(taken), y)]
+    return [*parts, _name(row.name, taken, y)]
 
 
-def _name(name: str, first: float, last: float, y: float) -> str:
-    """Return the name to the right of its points, or to the left if there is more room."""
-    left, right = first - GAP - LEFT, WIDTH - last - GAP
-    if right >= LETTER * len(name) or right >= left:
-        return f'<text x="{last + GAP:.1f}" y="{y + 4:g}">{escape(fitted(name, right))}</text>'
-    return f'<text class="end" x="{first - GAP:.1f}" y="{y + 4:g}">{escape(fitted(name, left))}</text>'
+def _name(name: str, taken: Sequence[tuple[float, float]], y: float) -> str:
+    """Return the name in the first space with room for it, else in the widest: right, left, or between the points."""
+    spans = sorted(taken)
+    first, last = spans[0][0], max(end for _, end in spans)
+    spaces = [(last, WIDTH), (LEFT, first)]
+    edge = spans[0][1]
+    for start, end in spans[1:]:
+        spaces.append((edge, start))
+        edge = max(edge, end)
+    wanted = LETTER * len(name)
+    left, right = next(
+        (one for one in spaces if one[1] - one[0] >= wanted), max(spaces, key=lambda one: one[1] - one[0])
+    )
+    shown = escape(fitted(name, right - left))
+    if right == first:  # to the left of its points: it ends there
+        return f'<text class="end" x="{right:.1f}" y="{y + 4:g}">{shown}</text>'
+    return f'<text x="{left:.1f}" y="{y + 4:g}">{shown}</text>'

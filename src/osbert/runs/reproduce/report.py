@@ -64,7 +64,9 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
                 found[name] = [one[score] for one in measured]
     words = [word_scores(plan, row, seed) for seed in range(plan.scale.seeds)]
     for test in plan.word_tests:
-        if own := [one[test.name].score for one in itertools.takewhile(bool, words)]:
+        own = [one[test.name].score for one in itertools.takewhile(bool, words)]
+        # NaN where too few of the words are in the vocabulary, or all vectors are alike: nothing was measured.
+        if own and all(map(math.isfinite, own)):
             found[test.name] = own
     if plan.table.perplexity:
         folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
