@@ -15,7 +15,7 @@ QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
 	@echo "make demo      install, then run the whole chain on text that this installation has (minutes)"
-	@echo "make test      install what the tests need, then run all of them"
+	@echo "make test      install what the tests need, then run all of them but those of make check"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map, docs/map.md, anew"
@@ -30,8 +30,9 @@ install: $(VENV)/.installed
 demo: install
 	@$(BIN)/osbert demo
 
+# Without the tests of structure: make check runs those, and continuous integration runs both.
 test: $(VENV)/.installed-test
-	@$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/structure
 
 faults: $(VENV)/.installed-test
 	@$(QUICKLY) OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults

@@ -1,4 +1,5 @@
-"""How long a checkpoint of a given size takes to write, to check and to read: seconds a gigabyte, on this disk.
+"""How long a checkpoint of a given size takes to write, to copy (what training waits for if it is written in the
+background), to check and to read: seconds a gigabyte, on this disk.
 
 python benchmarks/checkpoint_speed.py [--gigabytes 1.3] [--folder DIR] [--rounds 3]
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 
 from osbert.training.checkpoint import Checkpoint, Checkpoints
+from osbert.training.writing import CheckpointWriter
 
 
 def main() -> None:
@@ -26,12 +28,15 @@ def main() -> None:
     rows = int(chosen.gigabytes * 1e9 / 4 / 1024 / 30)
     weights = {f"block.{number}": torch.randn(rows, 1024) for number in range(10)}
     moments = {f"moment.{number}": torch.randn(rows, 1024) for number in range(20)}
-    seconds: dict[str, list[float]] = {"write": [], "check": [], "read": []}
+    seconds: dict[str, list[float]] = {"write": [], "copy": [], "check": [], "read": []}
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         checkpoints = Checkpoints(Path(name), keep=1)
+        writer = CheckpointWriter(checkpoints, [])
         for step in range(chosen.rounds):
             made = Checkpoint(step=step, weights=weights, optimizer=moments, state={})
             seconds["write"].append(timed(lambda made=made: checkpoints.save(made)))
+            seconds["copy"].append(timed(lambda made=made: writer.begin(made)))
+            writer.settle()
             seconds["check"].append(timed(checkpoints.newest))
             seconds["read"].append(timed(lambda step=step: copied(checkpoints.read(step))))
     for what, found in seconds.items():

@@ -29,6 +29,7 @@ SAME: Mapping[tuple[str, ...], str] = {
     ("feedforward",): "intermediate_size ffn_dim d_ff encoder_ffn_embed_dim",
     ("model.vocabulary",): "vocab_size",
     ("segments",): "type_vocab_size",
+    ("tasks",): "task_type_vocab_size",
     ("deviation",): "initializer_range",
     ("dropout",): "hidden_dropout_prob hidden_dropout dropout_rate",
     ("attention_dropout",): "attention_probs_dropout_prob",

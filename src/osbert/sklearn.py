@@ -139,7 +139,7 @@ class FinetuneEstimator(ModelEstimator):
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
         given = {name: value for name, value in named.items() if value is not None}
         given |= {"watch": watch} | dict(self.settings or {})
-        part = any(name.endswith("tuning") and value != "full" for name, value in given.items())
+        part = any(name.endswith("tuning") and value in ("adapters", "lora") for name, value in given.items())
         if part and not any(name.endswith("merge") for name in given):
             given["training.merge"] = True  # a whole model: the base is not in the pickle
         files = ModelFiles(None if self.out is None else Path(self.out).absolute())

@@ -10,10 +10,10 @@ import pytest
 
 from osbert.commands.embed import embed
 from osbert.commands.predict import predict
-from osbert.runs.embed import run as embed_run
+from osbert.runs.embed import opened as embed_opened
 from osbert.runs.embed import windows
 from osbert.runs.embed.rows import TextRows
-from osbert.runs.predict import run as predict_run
+from osbert.runs.predict import rows as predict_rows
 from refusals import refusal
 
 CSV = "text,n\ngood film,1\nbad film,2\nfine,3\nplay,4\n"
@@ -49,7 +49,7 @@ def after(first: Callable[..., object], path: Path, content: str) -> Callable[..
 def test_predict_refuses_a_file_that_changed_after_its_check(
     run: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(predict_run, "check", after(predict_run.check, path, CHANGES[change]))
+    monkeypatch.setattr(predict_rows, "check", after(predict_rows.check, path, CHANGES[change]))
     with refusal("file-changed", "in.csv") as error:
         predict(run, file=path, out=tmp_path / "out.csv")
     assert ("unusable-row" in error.value.codes and "in.csv, line 3" in str(error.value)) == (change == "malformed")
@@ -61,7 +61,7 @@ def test_embed_refuses_a_file_that_changed_after_its_check(
     encoder: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     with monkeypatch.context() as patched, refusal("file-changed", "in.csv"):
-        patched.setattr(embed_run, "_facts", after(embed_run._facts, path, CHANGES[change]))
+        patched.setattr(embed_opened, "_facts", after(embed_opened._facts, path, CHANGES[change]))
         embed(encoder, path, out=tmp_path / "x.npz")
     assert not (tmp_path / "x.npz").exists()
     if CHANGES[change]:
@@ -97,7 +97,7 @@ def test_a_file_whose_times_alone_changed_is_the_same(
 
         return passed
 
-    monkeypatch.setattr(predict_run, "check", touched(predict_run.check))
+    monkeypatch.setattr(predict_rows, "check", touched(predict_rows.check))
     monkeypatch.setattr(TextRows, "check", touched(TextRows.check))
     predict(run, file=path, out=tmp_path / "out.csv")
     embed(encoder, path, out=tmp_path / "x.npz")

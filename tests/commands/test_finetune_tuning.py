@@ -60,6 +60,17 @@ def test_frozen_layers_stay_bit_for_bit(deep: Path, table: Path, tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
+def test_an_encoder_that_is_not_tuned_keeps_its_weights_but_for_the_pooler(
+    deep: Path, table: Path, tmp_path: Path
+) -> None:
+    finetune("classify", *QUICK, "--tuning", "none", "--epochs", "1", model=deep, data=table, out=tmp_path / "run")
+    changed = differing(tmp_path / "run", deep)
+    assert changed == {"pooler.weight", "pooler.bias"}
+    assert (tmp_path / "run" / "model.safetensors").exists()  # a whole model, which needs no other folder
+    with refusal("invalid-setting", "rank = 4", "none"):
+        finetune("classify", *QUICK, "--tuning", "none", "--rank", "4", model=deep, data=table, out=tmp_path / "other")
+
+
 @pytest.mark.parametrize("tuning", ["adapters", "lora"])
 def test_only_what_was_tuned_is_kept_and_the_run_works(
     deep: Path, table: Path, tmp_path: Path, tuning: str, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,6 @@ from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
 from osbert.runs.file_options import FileOptions
-from osbert.runs.predict import run as predict_run
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
@@ -43,7 +42,7 @@ def test_the_path_of_a_file_is_no_text(
 
 
 def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_run, "TEXTS", 3)  # several chunks
+    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 3)  # several chunks
     texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)

@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_run, "TEXTS", 8)
+    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 8)
 
 
 def stopped_once(run: Path, file: Path, out: Path, options: PredictionOptions) -> None:

@@ -14,6 +14,7 @@ import terminal
 from osbert.runs.pretrain import budget, clock
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.study.runner import StudyTrial
+from osbert.runs.vectors import clock as vectors_clock
 from vocabularies import train
 
 SIZES = {"model.layers": 1, "width": 16, "heads": 2, "model.feedforward": 0, "model.length": 32, "data.length": 24}
@@ -197,3 +198,27 @@ def test_figure_5_is_made_of_checkpoints_of_two_runs_and_goes_on_after_a_kill(
     page = (out / "report.html").read_text("utf-8")
     assert page.count("<svg") == 1 and "almost 1.0%" in page and "almost 1.0%" in printed
     assert re.search(r"^3 +\d+\.\d +\d+\.\d$", printed, re.MULTILINE)
+
+
+def test_generations_have_vectors_of_words_beside_an_encoder(
+    inputs: Path, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vectors_clock, "ENDING", 60.0)
+    (inputs / "data" / "words").mkdir()
+    (inputs / "data" / "words" / "wordsim353.csv").write_text("a,b,score\nthe,a,9\nof,the,5\n")
+    words = ["reproduce", "generations", "--corpus", inputs / "corpus", "--data", inputs / "data", "--tasks", "sst2"]
+    words += ["--out", tmp_path / "out", "--recipes", "word2vec,gpt-small", "--seeds", "1", "--minutes", "0.1", *QUICK]
+    assert terminal.run(*words) == 0
+    printed = capsys.readouterr().out
+    assert {*ran} - again(ran) == {
+        f"{row}, seed 0{column}"
+        for row in ("word2vec", "GPT")
+        for column in ("", ", SST-2, features", ", SST-2, fine-tuned")
+    }
+    results = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    for row in ("word2vec", "GPT"):
+        assert {"SST-2, features", "SST-2, fine-tuned"} <= {*results["scores"][row]}
+        assert results["pretraining"][row][0]["tokens"] > 0
+    assert results["protocol"]["pretraining"]["word2vec"]["width"] == 16
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "SST-2, by year" in page and "What fine-tuning adds" in page and "So far" not in printed

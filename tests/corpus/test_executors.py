@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.build import Build
-from osbert.corpus.executors import PendingTasks, TaskPlan, encode_in_tasks
+from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
+from osbert.corpus.task_options import TaskPlan
 from osbert.corpus.tasks import covered, shares
 from osbert.reading.inputs import find_inputs
 from refusals import refusal
@@ -115,8 +116,9 @@ def test_a_killed_task_alone_is_done_again(tmp_path, files, tokenizer, end):
         from pathlib import Path
         import osbert.corpus.tasks as tasks
         from osbert.corpus.build import Build
-        from osbert.corpus.executors import TaskPlan, encode_in_tasks
+        from osbert.corpus.executors import encode_in_tasks
         from osbert.corpus.state import BuildSettings
+        from osbert.corpus.task_options import TaskPlan
         from osbert.text.tokenizer import Tokenizer
 
         mark = Path({str(tmp_path / "mark")!r})

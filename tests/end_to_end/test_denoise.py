@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
+import corpora
 import osbert
+from interrupted import resume_bit_for_bit
 from refusals import refusal
 
-WORDS = ["good", "bad", "film", "play", "actor", "the", "was", "and"]
 SMALL: dict[str, Any] = {
     "layers": 1,
     "width": 16,
@@ -35,9 +35,8 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a corpus of 60 short documents, of byte-level BPE."""
-    folder, rng = tmp_path_factory.mktemp("texts"), random.Random(0)
-    lines = [". ".join(" ".join(rng.choices(WORDS, k=rng.randint(3, 8))) for _ in range(5)) + "." for _ in range(60)]
-    (folder / "text.txt").write_text("\n".join(lines))
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "text.txt").write_text("\n".join(corpora.opinions()))
     osbert.train_tokenizer([folder / "text.txt"], out=folder / "vocabulary", kind="bpe", vocabulary=290)
     osbert.build_corpus(
         [folder / "text.txt"], tokenizer=folder / "vocabulary", out=folder / "corpus", documents="line", workers=1
@@ -59,16 +58,7 @@ def test_it_is_barts_and_resumes_bit_for_bit(model: Path, corpus: Path, tmp_path
     assert (config["pad_token_id"], config["eos_token_id"], config["max_position_embeddings"]) == (1, 2, 48)
     last = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()][-1]
     assert 0 < last["held_out.denoise.loss"] < 6
-
-    def stop(event: Any) -> None:
-        if getattr(event, "step", 0) == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        osbert.pretrain("bart-mini", corpus=corpus, out=tmp_path / "stopped", watch=stop, **SMALL)
-    osbert.pretrain("bart-mini", corpus=corpus, out=tmp_path / "stopped", **SMALL)
-    one, other = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "stopped"))
-    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    resume_bit_for_bit("bart-mini", model, tmp_path / "stopped", 4, {"corpus": corpus, **SMALL})
 
 
 def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import transformers
-from safetensors.torch import load_file
 
 import corpora
 import osbert
+from interrupted import resume_bit_for_bit
 from refusals import refusal
 from vocabularies import train
 
-WORDS = ["good", "bad", "film", "play", "actor", "the", "was", "and"]
 SMALL: dict[str, Any] = {
     "layers": 1,
     "width": 16,
@@ -41,8 +39,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a corpus of 60 short documents."""
-    rng = random.Random(0)
-    lines = [". ".join(" ".join(rng.choices(WORDS, k=rng.randint(3, 8))) for _ in range(5)) + "." for _ in range(60)]
+    lines = corpora.opinions()
     return corpora.build_corpus(tmp_path_factory.mktemp("texts"), lines, train(lines, vocabulary=60))
 
 
@@ -59,19 +56,7 @@ def test_it_is_t5s_and_resumes_bit_for_bit(model: Path, corpus: Path, tmp_path: 
     assert (config["model_type"], config["architectures"]) == ("t5", ["T5ForConditionalGeneration"])
     last = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()][-1]
     assert 0 < last["held_out.spans.loss"] < 6
-    seen: list[object] = []
-
-    def stop(event: Any) -> None:
-        seen.append(event)
-        if getattr(event, "step", 0) == 6:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        osbert.pretrain("t5-mini", corpus=corpus, out=tmp_path / "stopped", watch=stop, **SMALL)
-    assert seen and not (tmp_path / "stopped" / "model.safetensors").exists()
-    osbert.pretrain("t5-mini", corpus=corpus, out=tmp_path / "stopped", **SMALL)
-    one, other = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "stopped"))
-    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    resume_bit_for_bit("t5-mini", model, tmp_path / "stopped", 6, {"corpus": corpus, **SMALL})
 
 
 def test_it_writes_from_a_source(model: Path) -> None:

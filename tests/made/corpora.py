@@ -34,6 +34,13 @@ def build_corpus(folder: Path, documents: Sequence[str], tokenizer: AnyTokenizer
     return folder / "corpus"
 
 
+def opinions(documents: int = 60) -> list[str]:
+    """Return documents of 5 sentences of 3 to 8 words, of 8 words in all: as many as a model of width 16 learns."""
+    rng, words = random.Random(0), ["good", "bad", "film", "play", "actor", "the", "was", "and"]
+    texts = ([" ".join(rng.choices(words, k=rng.randint(3, 8))) for _ in range(5)] for _ in range(documents))
+    return [". ".join(sentences) + "." for sentences in texts]
+
+
 def invented(*, seed: int = 0) -> list[str]:
     """Return 60 documents of 8 sentences, each on a topic: 12 of 48 words."""
     rng = random.Random(seed)

@@ -211,7 +211,7 @@ def test_parquet_keeps_the_names_of_its_classes(classifier: Path, tmp_path: Path
 def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
     tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(predict_run, "TEXTS", 2)
+    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 2)
     content = json.dumps([{**record, "id": number} for number in range(7)]).encode()
     (path := tmp_path / "in.json.gz").write_bytes(gzip.compress(content))
     out = tmp_path / "out.json"

@@ -13,8 +13,12 @@ import pytest
 from osbert import cli
 from osbert.errors import UserError
 from osbert.options import given
+from osbert.runs.reproduce.tables import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
+STORY = read_table("generations")
+BIGGER = {"bert-paper", "bert-small"}
+"""The table runs the paper's recipe in a small size, where the page names a small recipe."""
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in (ROOT / "docs" / "survey.md").read_text(encoding="utf-8").splitlines()
@@ -60,6 +64,17 @@ def require_taken(words: list[str]) -> None:
     while settings and not settings[0].startswith("-"):
         settings = settings[1:]  # more tasks, or files
     given(settings, *schemas(rest))
+
+
+def test_the_lines_of_the_story_by_year_are_taken(tmp_path: Path) -> None:
+    for name in ("elmo", "gpt"):
+        (tmp_path / name).mkdir()
+    text = (ROOT / "docs" / "generations.md").read_text(encoding="utf-8")
+    lines = re.findall(r"(?:^|`)osbert ([^`\n]+)", text, re.MULTILINE)
+    found = [shlex.split(line, comments=True) for line in lines if " --" in line]
+    assert {words[1] for words in found if words[0] == "pretrain"} == {row.recipe for row in STORY.rows} ^ BIGGER
+    for words in found:
+        require_taken(words)
 
 
 @pytest.mark.parametrize("line", ["pretrain cpu --corpus a --out b --no-such 1", "finetune rte --model model --data a"])

@@ -95,6 +95,8 @@ def test_a_trained_task_reads_labels_that_are_written_otherwise(tmp_path: Path) 
         ("text,x,y,source\na,0,1,web\nb,1,0,book\n", {}, "ambiguous-column", ("x,y", "source", "--label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": BOTH}, "unknown-column", ("art", "label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": ("x", "y")}, "unusable-row", ("line 3", "'y'", "'2'")),
+        # Found among the columns, though one cell of ten is wrong: what is wrong is the cell, not the column.
+        ("text,x,y\n" + "a,0,1\nb,1,0\n" * 5 + "c,yes?,0\n", {}, "unusable-row", ("line 12", "'x'", "'yes?'")),
         ("text,x,y\na,0,1\nb,,\n", {"label_columns": ("x", "y")}, "missing-label", ("line 3",)),
         ("text,labels\na,x\nb,x\n", {}, "nothing-to-learn", ("x",)),
         ("text,labels\na,\nb,\n", {}, "nothing-to-learn", ("--label",)),

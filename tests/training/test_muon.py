@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from osbert.training import tensors
-from osbert.training.muon import orthogonal
+from osbert.training.muon import CURVES, orthogonal
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.parallel import Alone
 
@@ -35,16 +37,25 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) ->
         optimizer.step()
 
 
+@pytest.mark.parametrize("iterations", CURVES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_singular_values_come_to_about_one_and_directions_stay(shape) -> None:
+def test_singular_values_come_to_about_one_and_directions_stay(shape, iterations) -> None:
     torch.manual_seed(1)
     matrices = torch.randn(2, *shape)
-    for before, after in zip(matrices, orthogonal(matrices)):
+    for before, after in zip(matrices, orthogonal(matrices, iterations)):
         left, _, right = torch.linalg.svd(before, full_matrices=False)
         inner = left.T @ after @ right.T
         values = inner.diagonal()
         assert values.min() > 0.3 and values.max() < 1.3
         torch.testing.assert_close(inner, values.diag(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("iterations, least, low, high", [(3, 0.0095, 0.69, 1.28), (5, 0.0016, 0.68, 1.21)])
+def test_where_the_curves_bring_singular_values(iterations, least, low, high) -> None:
+    values = torch.logspace(math.log10(least), 0, 10_000, dtype=torch.float64)
+    for a, b, c in CURVES[iterations]:
+        values = a * values + b * values**3 + c * values**5
+    assert values.min() >= low and values.max() <= high
 
 
 def test_a_matrix_of_zeros_stays() -> None:

@@ -93,10 +93,11 @@ def trained(**settings) -> torch.Tensor:
     ("name", "value"),
     [("learning_rate", 0.02), ("beta1", 0.5), ("beta2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.5), ("clip", 0.0),
      ("warmup", 0.5), ("schedule", "constant"), ("schedule", "cosine"), ("method", "muon"), ("muon_rate", 0.1),
-     ("bias_correction", False), ("decay", 0.5)],
+     ("muon_iterations", 3), ("bias_correction", False), ("decay", 0.5)],
 )  # fmt: skip
 def test_every_setting_changes_the_weights(name, value) -> None:
-    needed = {"muon_rate": {"method": "muon"}, "decay": {"schedule": "trapezoid"}}.get(name, {})
+    muon = {"method": "muon"}
+    needed = {"muon_rate": muon, "muon_iterations": muon, "decay": {"schedule": "trapezoid"}}.get(name, {})
     assert not torch.equal(trained(**needed), trained(**needed, **{name: value}))
 
 

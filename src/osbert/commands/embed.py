@@ -19,7 +19,7 @@ from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.file_options import TextOptions
+from osbert.runs.file_options import TextTaskOptions
 from osbert.runs.standard_input import STREAM
 
 
@@ -37,7 +37,7 @@ def embed(
     *,
     out: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,
-    reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[TextTaskOptions | None, Parameter(name="*")] = None,
     form: str = "",
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
@@ -68,7 +68,7 @@ def embed(
     """
     from osbert.runs.embed.run import embed_file
 
-    texts = TextFile(file, reading or TextOptions(), form)
+    texts = TextFile(file, reading or TextTaskOptions(), form)
     streamed = out == STREAM
     to = sys.stderr if streamed or is_stream(out) else None  # standard output may be for the vectors
     with showing_progress("texts", to) as watch:

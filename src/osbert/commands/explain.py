@@ -14,7 +14,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import FileOptions
+from osbert.runs.file_options import FileTaskOptions
 from osbert.terminal import counted, one_line
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def explain(
     rows: Path | None = None,
     count: int = 5,
     weighing: Annotated[AttributionOptions | None, Parameter(name="*")] = None,
-    options: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    options: Annotated[FileTaskOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Show which words led to a prediction: for a text, a pair, or every row of a file.
@@ -68,7 +68,7 @@ def explain(
         )
     weighing = weighing or AttributionOptions()
     if file is not None and out is not None:
-        keywords = ExplanationKeywords(weighing=weighing, file=options or FileOptions(), opening=opening)
+        keywords = ExplanationKeywords(weighing=weighing, file=options or FileTaskOptions(), opening=opening)
         with showing_progress("rows") as watch:
             tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
         print(f"{counted(tally.explanations, 'explanation')} of {counted(tally.rows, 'row')} -> {out / 'report.html'}")
@@ -78,7 +78,7 @@ def explain(
         print(*map(one_line, one.lines()), sep="\n")
     if not found:
         print("There is no answer to explain.")
-    given = Keywords(count=count, file=options or FileOptions(), opening=opening)
+    given = Keywords(count=count, file=options or FileTaskOptions(), opening=opening)
     behind = {"training_rows": _show_rows(run, texts, rows, label, given)} if rows else {}
     return {"explanations": [one.as_dict() for one in found], **behind}
 

@@ -19,7 +19,7 @@ from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, report_remarks
-from osbert.runs.file_options import FileOptions
+from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted, one_line
@@ -31,7 +31,7 @@ def predict(
     *texts: str,
     file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    options: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    options: Annotated[FileTaskOptions | None, Parameter(name="*")] = None,
     written: Annotated[PredictionOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,13 +18,9 @@ from osbert.options import among, takes_settings
 from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.training.interruption import sigterm_as_exit
 
-if TYPE_CHECKING:
-    from osbert.runs.reproduce.analysed import AnalysisPlan
-    from osbert.runs.reproduce.plan import TablePlan
-
 Reproduced = Literal[
     "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "writing",
-    "corruption", "attention", "probing",
+    "generations", "corruption", "attention", "probing",
 ]  # fmt: skip
 
 
@@ -64,7 +60,9 @@ def reproduce(
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking. figure5: MNLI by steps of pretraining, masked and
         left-to-right. families: recipes of several families, each pretrained for the same --minutes. writing: the same
-        of UniLM, T5, BART and MASS, on texts to write. corruption: MASS's fragments and BART's noises, each alone.
+        of UniLM, T5, BART and MASS, on texts to write. generations: the same of models from word2vec to ELECTRA, by
+        year, as features and fine-tuned, and on similar words and analogies. corruption: MASS's fragments and BART's
+        noises, each alone.
         attention: where the heads of --model look, beside Clark et al. 2019. probing: in which layers of --model
         probes read what, beside Tenney et al. 2019.
     settings
@@ -73,7 +71,8 @@ def reproduce(
     data
         A folder with the official files: of GLUE in MNLI, QNLI, MRPC, SST-2, ..., of NER in conll2003 (eng.train,
         eng.testa), of SQuAD in squad (train-v1.1.json, dev-v1.1.json, or of 2.0), of SWAG in swag (train.csv, val.csv);
-        for attention and probing whatever `osbert analyse` reads: text, trees (.conllu), chunks, coreference.
+        tests of words in words (wordsim353.csv, SimLex-999.txt, questions-words.txt); for attention and probing
+        whatever `osbert analyse` reads: text, trees (.conllu), chunks, coreference.
     out
         The folder for all runs, results.json and table.txt; except for tables report.html, too.
     corpus
@@ -85,31 +84,15 @@ def reproduce(
         The recipe that all rows share; of families each has its own (--recipes).
     """
     from osbert.runs.reproduce.request import TableRequest
+    from osbert.runs.reproduce.written import reproduced
 
     plan = TableRequest(
         name=table, data=data, out=out, corpus=corpus, model=model, recipe=recipe, scale=scale or TableScale(),
         settings=settings, opening=opening,
     ).plan()  # fmt: skip
     with claim(out), sigterm_as_exit():
-        plan.run(watch=watching(print_event))
-        print(write_report(plan), end="")
+        print(reproduced(plan, watching(print_event)), end="")
     return {"folder": out, "results": read_json(out / "results.json")}
-
-
-def write_report(plan: TablePlan | AnalysisPlan) -> str:
-    """Write the results of a table, figure or comparison of families; return them as text."""
-    from osbert.runs.reproduce.families import write_families_report
-    from osbert.runs.reproduce.figure import write_figure_report
-    from osbert.runs.reproduce.plan import TablePlan
-    from osbert.runs.reproduce.report import write_table_report
-
-    if not isinstance(plan, TablePlan):
-        return plan.text
-    if (
-        plan.table.recipes
-    ):  # rows that are recipes of their own are compared with each other, not with a paper's figures
-        return write_families_report(plan)
-    return (write_figure_report if plan.table.curves else write_table_report)(plan)
 
 
 def print_event(event: object) -> None:

@@ -98,6 +98,6 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
 
 def _share(workers: int) -> int:
     """Return the threads of each of several workers; 0, torch's own choice, for one alone."""
-    from osbert.runs.corpus import cores
+    from osbert.corpus.task_options import cores
 
     return 0 if workers == 1 else max(1, cores() // workers)

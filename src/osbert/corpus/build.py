@@ -181,7 +181,7 @@ class Build:
         total = sum(source.size for source in self.inputs)
         text_bytes = tokens = 0
         position = self.state.position
-        coming = encode_in_order(self._portions(), self.tokenizer, workers=workers, words=self.settings.words)
+        coming = encode_in_order(self._portions(), self.tokenizer, self.settings, workers=workers)
         for parts, after in coming:
             found = sum(part.tokens for part in parts)
             # A portion is never split: the shard is written before it if both together would be too long.

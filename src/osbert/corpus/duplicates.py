@@ -122,12 +122,12 @@ class LineRemoval:
         starts = np.flatnonzero(np.diff(numbers, prepend=self.last))
         self.documents += len(shard.documents)
         self.last = int(numbers[-1]) if len(numbers) else self.last
-        words = shard.word_starts(0, len(shard.ids))
+        marks = {"words": shard.word_starts(0, len(shard.ids)), "capitals": shard.capital_starts(0, len(shard.ids))}
         return {
             "ids": shard.ids[pieces],
             "sentences": np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.uint32),
             "documents": starts.astype(np.uint32),
-            "words": np.packbits(words[pieces]),
+            **{name: np.packbits(one[pieces]) for name, one in marks.items() if one is not None},
         }
 
 

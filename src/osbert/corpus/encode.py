@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.phrases import Phrases
 from osbert.text.sentences import split
 from osbert.text.words import Segmenter, word_finder
 
@@ -28,7 +29,8 @@ class PortionTokens:
     """The pieces of one portion: n pieces, s sentences, d documents, l lines, V pieces of vocabulary.
 
     `ids`: n little-endian ids of the tokenizer's type. `sentences` (s,): the first piece of each. `documents` (d,): the
-    first sentence of each; s if the text of the document is still to come. `words`: packed bits of word starts.
+    first sentence of each; s if the text of the document is still to come. `words`: packed bits of word starts;
+    `capitals`: of those of words with a capital letter, None if they were not to be marked.
     `hashes` (l,): of the stripped lines with pieces. `lines` (l,): the first sentence of each. `counts` (V,): of each
     piece.
     """
@@ -38,6 +40,7 @@ class PortionTokens:
     sentences: NDArray[np.uint32]
     documents: NDArray[np.uint32]
     words: NDArray[np.uint8]
+    capitals: NDArray[np.uint8] | None
     hashes: NDArray[np.uint64]
     lines: NDArray[np.uint32]
     counts: NDArray[np.uint32]
@@ -47,11 +50,19 @@ class PortionTokens:
     """Whether any sentence end was found."""
 
 
-def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmenter | None = None) -> PortionTokens:
+def encode_portion(
+    portion: Portion,
+    tokenizer: AnyTokenizer,
+    *,
+    segment: Segmenter | None = None,
+    phrases: Phrases | None = None,
+    capitals: bool = False,
+) -> PortionTokens:
     """Encode chunks by line and by sentence; sentences and lines without pieces are dropped.
 
-    `segment` splits runs of ideographs into words; None makes each ideograph a word. If the tokenizer marks spaces, a
-    sentence starts with one space whenever any space separates it from the sentence before it.
+    `segment` splits runs of ideographs into words; None makes each ideograph a word. `phrases` become one word each.
+    `capitals`: mark capitalised words. If the tokenizer marks spaces, a sentence starts with one space whenever any
+    space separates it from the sentence before it.
     """
     sentences: list[str] = []
     documents: list[int] = []
@@ -69,13 +80,10 @@ def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmen
             text_bytes += len(data) + 1
             lines.append(len(sentences))
             digests.append(blake2b(data, digest_size=8).digest())
-            if not tokenizer.spaced:
+            if tokenizer.spaced:
+                sentences += _spaced(line, first=opens and len(sentences) == documents[-1])
+            else:
                 sentences += [line[start:end] for start, end in split(line)]
-                continue
-            first = opens and len(sentences) == documents[-1]
-            for start, end in split(line):
-                space = line[start - 1].isspace() if start else not first
-                sentences.append(" " * space + line[start:end])
     pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)
@@ -84,19 +92,43 @@ def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmen
     # First kept sentence of each line; a line is kept if the next line starts later.
     firsts = kept[np.array([*lines, len(sentences)])]
     found = firsts[:-1] < firsts[1:]
-    if segment is None:
-        words = ~tokenizer.continuation[ids]
-    else:
-        words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
+    words = ~tokenizer.continuation[ids] if segment is None else _segmented(sentences, tokenizer, segment)
+    begins = (np.cumsum(lengths) - lengths)[lengths > 0]
+    if phrases is not None:
+        words = phrases.merged(words, ids, np.append(begins, len(ids)))
     return PortionTokens(
         ids=joined,
         tokens=len(ids),
-        sentences=(np.cumsum(lengths) - lengths)[lengths > 0].astype(np.uint32),
+        sentences=begins.astype(np.uint32),
         documents=np.unique(kept[np.array(documents, np.int64)]).astype(np.uint32),
         words=np.packbits(words),
+        capitals=np.packbits(_capitals(sentences, tokenizer)) if capitals else None,
         hashes=np.frombuffer(b"".join(digests), "<u8")[found],
         lines=firsts[:-1][found].astype(np.uint32),
         counts=np.bincount(ids, minlength=len(tokenizer)).astype(np.uint32),
         text_bytes=text_bytes,
         sentence_ends=any(_SENTENCE_END.search(text) for text, _ in portion),
     )
+
+
+def _spaced(line: str, *, first: bool) -> Iterator[str]:
+    """Yield the sentences of a line, with a space before each that text precedes; `first`: the first line of a text."""
+    for start, end in split(line):
+        yield " " * (line[start - 1].isspace() if start else not first) + line[start:end]
+
+
+def _segmented(sentences: Sequence[str], tokenizer: AnyTokenizer, segment: Segmenter) -> NDArray[np.bool_]:
+    """Return for each piece of the sentences whether it starts a word, of which `segment` finds those of ideographs."""
+    return np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
+
+
+def _capitals(sentences: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.bool_]:
+    """Return for each piece of the sentences whether it starts a word whose first letter is a capital."""
+    found = [np.zeros(0, np.bool_)]
+    for sentence in sentences:
+        encoding = tokenizer.encode_with_offsets(sentence)
+        firsts = ~tokenizer.continuation[encoding.ids]
+        # Some tokenizers count the space before a word as a part of it.
+        begins = [sentence[start:end].lstrip()[:1] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
+        found.append(firsts & np.array([letter.isupper() for letter in begins], np.bool_))
+    return np.concatenate(found)

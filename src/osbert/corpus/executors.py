@@ -1,4 +1,4 @@
-"""Runs the tasks of a build with datatrove: on this machine, with Slurm, or on a Ray cluster.
+"""Runs tasks with datatrove: on this machine, with Slurm, or on a Ray cluster.
 
 On this machine each task is a process; one that is killed is restarted, and the others continue. Slurm and Ray use
 datatrove's executors; to continue after their tasks have finished, give the same command again.
@@ -18,10 +18,11 @@ from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
+from osbert.corpus.task_options import TaskPlan
 from osbert.corpus.tasks import (
     MOST_TASKS,
     EncodeStep,
@@ -38,13 +39,9 @@ from osbert.files import write_json
 from osbert.guarded import read_json
 from osbert.text.normalize import CJK
 
-Executor = Literal["local", "slurm", "ray"]
-
 TRIES = 3
 """Most attempts at a task that is killed each time."""
 _IDEOGRAPH = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]")
-ARRAY = 1001
-"""Most tasks of one Slurm job (the default of MaxArraySize)."""
 SUBMITTED = "submitted.json"
 """File with the ids of the submitted Slurm jobs."""
 BUCKETS = 14
@@ -55,49 +52,25 @@ class PendingTasks(Exception):
     """The tasks were submitted to a cluster that has not finished them yet."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskPlan:
-    """Settings of a build in tasks."""
-
-    executor: Executor = "local"
-    """The executor of the tasks."""
-    tasks: int = 0
-    """Number of tasks that the inputs are divided into; 0: one for each input, at most 64."""
-    workers: int = 1
-    """Number of concurrent tasks; 0 on a cluster: as many as fit."""
-    partition: str = ""
-    """Slurm: the partition to run in."""
-    time: str = "24:00:00"
-    """Slurm: time limit of a task."""
-
-    def check(self) -> None:
-        """Raise UserError if a library or a required option is missing, or if a number is out of range."""
-        if self.tasks < 0:
-            raise UserError(f"--tasks must be 1 or more, not {self.tasks}.", code="invalid-value")
-        if self.executor == "slurm" and not self.partition:
-            raise UserError("--executor slurm needs --partition, the Slurm partition to run in.", code="missing-option")
-        if self.executor == "slurm" and self.tasks > ARRAY:
-            raise UserError(
-                f"--tasks must be at most {ARRAY:,} with Slurm, the longest array that it takes.", code="invalid-value"
-            )
-        for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
-            try:
-                __import__(library)
-            except ImportError as error:
-                extra = "ray" if library == "ray" else "scale"
-                raise UserError(
-                    f'--executor {self.executor} needs the library {library}: pip install "osbert[{extra}]"',
-                    code="missing-library",
-                ) from error
-
-
 @dataclass(frozen=True)
-class _Stage:
-    """Steps that `tasks` tasks run on their parts of the data, after all tasks of the previous stage."""
+class Stage:
+    """Steps that `tasks` tasks run on their parts of the data, after all tasks of the previous stage.
+
+    `sizes`: the size of each task, for progress; none where a task takes less time than the start of its process.
+    """
 
     name: str
-    steps: list[Any]
+    steps: Sequence[Any]
     tasks: int
+    sizes: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFolders:
+    """Where stages keep what they know: `tasks`, of this division of the work, and `work`, of all divisions of it."""
+
+    tasks: Path
+    work: Path
 
 
 def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
@@ -111,25 +84,38 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
             code="begun-with-other-settings",
         )
     tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
-    folder = tasks_folder(build, tasks)
-    stages = list(_stages(build, folder, tasks))
-    executors = [_executor(plan, stage, folder / "logs" / stage.name) for stage in stages]
+    folders = TaskFolders(tasks=tasks_folder(build, tasks), work=build.building)
+
+    def report(done: int, total: int) -> None:
+        watch(BuildProgress(phase="encoding", done=done, total=total))
+
+    run_stages(list(_stages(build, folders.tasks, tasks)), plan, folders, report)
+    gather(build, folders.tasks, tasks)
+
+
+def run_stages(
+    stages: Sequence[Stage], plan: TaskPlan, folders: TaskFolders, report: Callable[[int, int], None]
+) -> None:
+    """Run the unfinished tasks of stages, one stage after the other.
+
+    `report`: called on this machine with the finished and the whole size of a stage after each of its tasks. Raises
+    UserError if a task fails, and PendingTasks while a cluster is working on them.
+    """
+    executors = [_executor(plan, stage, folders.tasks / "logs" / stage.name) for stage in stages]
     if plan.executor == "local":
         for stage, executor in zip(stages, executors):
-            reads = isinstance(stage.steps[0], ReadStep)  # other stages have little to do for the start of a process
-            together = 1 if reads else -(-stage.tasks // plan.workers)
-            _run_here(executor, plan.workers, together=together, finished=_watcher(build, stage, watch))
+            together = 1 if stage.sizes else -(-stage.tasks // plan.workers)
+            _run_here(executor, plan.workers, together=together, finished=_counter(stage, report))
     elif unfinished := [executor for executor in executors if executor.get_incomplete_ranks()]:
-        _refuse_running(build.building / SUBMITTED)
+        _refuse_running(folders.work / SUBMITTED)
         # Each stage depends on the one before it, so running the last one submits all.
         for before, executor in pairwise(unfinished):
             executor.depends = before
         unfinished[-1].run()
         if plan.executor == "slurm":
-            write_json(build.building / SUBMITTED, [str(executor.job_id) for executor in unfinished])
+            write_json(folders.work / SUBMITTED, [str(executor.job_id) for executor in unfinished])
         if any(executor.get_incomplete_ranks() for executor in unfinished):
             raise PendingTasks
-    gather(build, folder, tasks)
 
 
 def _refuse_running(path: Path) -> None:
@@ -149,9 +135,11 @@ def _refuse_running(path: Path) -> None:
         raise PendingTasks
 
 
-def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
+def _stages(build: Build, folder: Path, tasks: int) -> Iterator[Stage]:
     filters = build.settings.filters or Filters()
-    read: list[Any] = [ReadStep(shares(build.inputs, tasks), build.settings.reading, folder)]
+    parts = shares(build.inputs, tasks)
+    sizes = [sum(source.size for source in part) for part in parts]
+    read: list[Any] = [ReadStep(parts, build.settings.reading, folder)]
     if filters.language or filters.quality:
         read.append(FilterStep(filters, folder))
     if filters.near_duplicates:
@@ -168,11 +156,11 @@ def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
         signatures, pairs, removed = (str(folder / name) for name in ("signatures", "pairs", "removed"))
         signature = MinhashDedupSignature(signatures, config=config, language=WhitespaceTokenizer())
         signature.word_tokenizer = _Words()
-        yield _Stage("signatures", [*read, signature], tasks)
-        yield _Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
-        yield _Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
+        yield Stage("signatures", [*read, signature], tasks, sizes)
+        yield Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
+        yield Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
         read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
-    yield _Stage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks)
+    yield Stage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks, sizes)
 
 
 class _Words:
@@ -183,7 +171,7 @@ class _Words:
         return _IDEOGRAPH.sub(r" \g<0> ", text).split()
 
 
-def _executor(plan: TaskPlan, stage: _Stage, logs: Path) -> Any:
+def _executor(plan: TaskPlan, stage: Stage, logs: Path) -> Any:
     if plan.executor == "slurm":
         from datatrove.executor.slurm import SlurmPipelineExecutor
 
@@ -208,15 +196,14 @@ def _executor(plan: TaskPlan, stage: _Stage, logs: Path) -> Any:
     return LocalPipelineExecutor(stage.steps, tasks=stage.tasks, logging_dir=str(logs))
 
 
-def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], None]:
-    sizes = [1] * stage.tasks
-    if stage.tasks > 1 and isinstance(stage.steps[0], ReadStep):
-        sizes = [sum(source.size for source in share) for share in stage.steps[0].shares]
+def _counter(stage: Stage, report: Callable[[int, int], None]) -> Callable[[int], None]:
+    """Return a function that counts a task, by its rank, and reports the size that is done."""
+    sizes = stage.sizes if any(stage.sizes) else [1] * stage.tasks
     done: list[int] = []
 
     def finished(rank: int) -> None:
         done.append(sizes[rank])
-        watch(BuildProgress(phase="encoding", done=sum(done), total=sum(sizes)))
+        report(sum(done), sum(sizes))
 
     return finished
 

@@ -2,7 +2,8 @@
 
 A shard is a folder of four arrays, n pieces in s sentences: `ids.npy` (n,) uint16 or uint32; `sentences.npy` (s + 1,)
 uint32, the first piece of each sentence, then n; `documents.npy` (d,) uint32, the first sentence of each document (a
-document continued from the shard before has no entry); `words.npy`, the bits of the word starts, eight to a byte.
+document continued from the shard before has no entry); `words.npy`, the bits of the word starts, eight to a byte;
+`capitals.npy`, if the corpus has marks of capitals, those of the starts of capitalised words.
 """
 
 from __future__ import annotations
@@ -45,21 +46,26 @@ class Shard:
     sentences: NDArray[np.uint32]
     documents: NDArray[np.uint32]
     words: NDArray[np.uint8]
+    capitals: NDArray[np.uint8] | None = None
 
     @classmethod
     def open(cls, folder: Path) -> Shard:
         """Memory-map the arrays of a shard folder."""
         arrays = {}
-        for name in ("ids", "sentences", "documents", "words"):
+        for name in ("ids", "sentences", "documents", "words", "capitals"):
+            if name == "capitals" and not (folder / f"{name}.npy").exists():
+                continue
             array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             arrays[name] = array.view(np.ndarray)  # a plain view: slicing a memmap costs many times more
         return cls(**arrays)
 
     def word_starts(self, start: int, end: int) -> NDArray[np.bool_]:
         """Return whether each of the pieces [start, end) begins a word."""
-        # Unpack whole bytes, then drop the bits before `start` in the first one.
-        bits = np.unpackbits(self.words[start // 8 : -(-end // 8)])
-        return bits[start % 8 : start % 8 + end - start].view(np.bool_)
+        return _unpacked(self.words, start, end)
+
+    def capital_starts(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        """Return whether each of the pieces [start, end) begins a capitalised word; None if none are marked."""
+        return None if self.capitals is None else _unpacked(self.capitals, start, end)
 
 
 class Corpus:
@@ -116,6 +122,11 @@ class Corpus:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the folder and the manifest: a worker of the loader maps the shards itself."""
         return Corpus, (self.folder, self.manifest)
+
+    @property
+    def marks_capitals(self) -> bool:
+        """Return whether capitalised words are marked."""
+        return bool(self.manifest["identity"]["settings"].get("capitals"))
 
     @property
     def content(self) -> str:
@@ -187,6 +198,7 @@ class Corpus:
             ids=ids,
             sentences=starts,
             words=words,
+            capitals=shard.capital_starts(begin, end),
             starts=np.append(cuts[filled], cuts[-1]),
             sources=before + filled,
         )
@@ -225,6 +237,12 @@ class Corpus:
             f"pieces: {damage.ADVICE}.",
             code="mismatched-tokenizer",
         )
+
+
+def _unpacked(marks: NDArray[np.uint8], start: int, end: int) -> NDArray[np.bool_]:
+    # Unpack whole bytes, then drop the bits before `start` in the first one.
+    bits = np.unpackbits(marks[start // 8 : -(-end // 8)])
+    return bits[start % 8 : start % 8 + end - start].view(np.bool_)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +14,9 @@ from osbert.files import read_sealed, write_sealed
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.inputs import Input
 from osbert.recipe import difference
-from osbert.text.words import Words
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.phrases import Phrases
+from osbert.text.words import Words, segmenter
 
 STATE = "building.json"
 
@@ -28,10 +31,22 @@ class BuildSettings:
     """Drop lines and documents that repeat earlier ones."""
     words: Words = "characters"
     """Word boundaries in Chinese text, which has no spaces."""
+    phrases: tuple[str, ...] = ()
+    """Phrases that are one word each, for whole-word masking."""
+    capitals: bool = False
+    """Mark capitalised words."""
     filters: Filters | None = None
     """Filters of documents; None keeps all."""
     shard_tokens: int = 2**25
     """Most pieces in a shard; a single larger portion makes a larger shard."""
+
+    def marks(self, tokenizer: AnyTokenizer) -> dict[str, Any]:
+        """Return what `encode_portion` marks, as its keywords."""
+        return {
+            "segment": segmenter(self.words),
+            "phrases": Phrases(self.phrases, tokenizer) if self.phrases else None,
+            "capitals": self.capitals,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +99,11 @@ def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str)
     """Return what must not change between the runs of a build: inputs (name, size, time), settings, tokenizer."""
     table = asdict(settings)
     table.update(table.pop("filters") or {})
+    # Corpora from before these settings have no entry for them, and a list is known by its hash.
+    if phrases := table.pop("phrases"):
+        table["phrases"] = hashlib.sha256("\n".join(phrases).encode()).hexdigest()
+    if not table["capitals"]:
+        del table["capitals"]
     return {
         "inputs": [{"name": source.path.as_posix(), "size": source.size, "mtime": source.mtime} for source in inputs],
         "settings": {**table.pop("reading"), **table},

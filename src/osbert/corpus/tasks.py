@@ -29,7 +29,6 @@ from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.words import segmenter
 
 NOTE = "task.json"
 REPAIRS = "repairs.json"
@@ -124,10 +123,10 @@ class EncodeStep:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         writer = ShardWriter(shards=folder, building=folder, id_type=self.tokenizer.id_type, opened=False)
-        segment = segmenter(self.settings.words)
+        marks = self.settings.marks(self.tokenizer)
         entries: list[dict[str, Any]] = []
         for portion in _portions(data):
-            encoded = encode_portion(portion, self.tokenizer, segment=segment)
+            encoded = encode_portion(portion, self.tokenizer, **marks)
             if writer.tokens and writer.tokens + encoded.tokens > self.settings.shard_tokens:
                 entries.append(writer.write(len(entries)))
             writer.add(encoded)

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from osbert.corpus.encode import Portion, PortionTokens, encode_portion
+from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.words import Segmenter, Words, segmenter
 
 PART = 1 << 19
 """Characters per job of a worker: small, so that no worker waits long for the others at the end."""
@@ -24,20 +24,20 @@ Label = TypeVar("Label")
 
 
 def encode_in_order(
-    portions: Iterable[tuple[Portion, Label]], tokenizer: AnyTokenizer, *, workers: int, words: Words = "characters"
+    portions: Iterable[tuple[Portion, Label]], tokenizer: AnyTokenizer, settings: BuildSettings, *, workers: int
 ) -> Iterator[tuple[Sequence[PortionTokens], Label]]:
     """Yield each portion encoded, in parts, with its label, in order; at most 2 * workers + 1 portions are in memory.
 
     Raises UserError if a worker dies, and any error from reading the portions.
     """
     if workers == 1:
-        segment = segmenter(words)
+        marks = settings.marks(tokenizer)
         for portion, label in portions:
-            yield [encode_portion(portion, tokenizer, segment=segment)], label
+            yield [encode_portion(portion, tokenizer, **marks)], label
         return
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(tokenizer, words))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(tokenizer, settings))
     waiting: deque[tuple[list[Future[PortionTokens]], Label]] = deque()
     try:
         for portion, label in portions:
@@ -80,12 +80,12 @@ def _result(waiting: deque[tuple[list[Future[PortionTokens]], Label]]) -> tuple[
 
 
 _tokenizer: AnyTokenizer  # of a worker process; these are set once when it begins
-_segment: Segmenter | None
+_marks: dict[str, Any]
 
 
-def _begin(tokenizer: AnyTokenizer, words: Words) -> None:
-    global _tokenizer, _segment
-    _tokenizer, _segment = tokenizer, segmenter(words)
+def _begin(tokenizer: AnyTokenizer, settings: BuildSettings) -> None:
+    global _tokenizer, _marks
+    _tokenizer, _marks = tokenizer, settings.marks(tokenizer)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker has a core of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     end_with_parent()
@@ -104,4 +104,4 @@ def end_with_parent() -> None:
 
 
 def _encode(portion: Portion) -> PortionTokens:
-    return encode_portion(portion, _tokenizer, segment=_segment)
+    return encode_portion(portion, _tokenizer, **_marks)

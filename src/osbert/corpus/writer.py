@@ -48,6 +48,7 @@ class _Collected:
     starts: list[np.ndarray] = field(default_factory=list)
     documents: list[np.ndarray] = field(default_factory=list)
     words: list[tuple[np.ndarray, int]] = field(default_factory=list)
+    capitals: list[tuple[np.ndarray, int]] = field(default_factory=list)
     hashes: list[np.ndarray] = field(default_factory=list)
     lines: list[np.ndarray] = field(default_factory=list)
     counts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -79,6 +80,8 @@ class ShardWriter:
         into.starts.append(encoded.sentences + np.uint32(into.tokens))
         into.documents.append(encoded.documents + np.uint32(into.sentences))
         into.words.append((encoded.words, encoded.tokens))
+        if encoded.capitals is not None:
+            into.capitals.append((encoded.capitals, encoded.tokens))
         into.hashes.append(encoded.hashes)
         into.lines.append(encoded.lines + np.uint32(into.sentences))
         into.counts = into.counts + encoded.counts
@@ -101,14 +104,15 @@ class ShardWriter:
         line_files = write_arrays(lines_folder(self.building, number), lines)
         ids = np.frombuffer(b"".join(found.ids), self.id_type)
         found.ids.clear()
-        # Portions end within a byte, so the bits are unpacked, joined and packed again.
-        words = np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])
+        words = _joined(found.words)
         arrays = {
             "ids": ids,
             "sentences": np.concatenate([*found.starts, np.array([found.tokens], np.uint32)]),
             "documents": documents,
             "words": np.packbits(words),
         }
+        if found.capitals:
+            arrays["capitals"] = np.packbits(_joined(found.capitals))
         return {
             "name": shard_name(number),
             "documents": len(documents),
@@ -121,3 +125,8 @@ class ShardWriter:
             "files": write_arrays(self.shards / shard_name(number), arrays),
             "line_files": line_files,
         }
+
+
+def _joined(portions: list[tuple[np.ndarray, int]]) -> np.ndarray:
+    """Return the bits of all portions, unpacked: a portion ends within a byte."""
+    return np.concatenate([np.unpackbits(bits, count=count) for bits, count in portions])

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -40,6 +40,8 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 128, 65_536
 hold out the same text."""
 TOGETHER, TOKENS_TOGETHER = 8, 2**17
 """Most steps that are made together, and roughly the most tokens."""
+UNTRIED = 4_096
+"""Most tokens in one pass while `micro_tokens` is auto and no number has been chosen for it yet."""
 
 
 class Purpose(IntEnum):
@@ -58,8 +60,10 @@ class LoaderSettings:
 
     batch: int = 256
     """Sequences in one optimiser step."""
-    micro_tokens: int = 0
-    """Most tokens in one pass through the model; a step with more is split. 0 for one pass a step."""
+    micro_tokens: int | Literal["auto"] = "auto"
+    """Most tokens in one pass through the model; a step with more is split, with the same gradient up to rounding. 0:
+    one pass per step. auto: the smallest number that is about as fast as larger ones and fits into the free memory,
+    measured for some seconds at the start of a run. The run keeps this number."""
     pool: int = 2**20
     """Tokens of a pool, within which examples are shuffled and next-sentence partners are chosen."""
     held_out: float = 0.01
@@ -82,10 +86,15 @@ class LoaderSettings:
             ("workers", 0),
             ("seed", 0),
         ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+            if (value := getattr(self, name)) != "auto" and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is a share from 0 to below 1, not {self.held_out}")
+
+    @property
+    def pass_tokens(self) -> int:
+        """Most tokens in one pass, 0 for no limit; UNTRIED as long as `micro_tokens` is auto."""
+        return UNTRIED if self.micro_tokens == "auto" else self.micro_tokens
 
 
 class LoaderObjective(Protocol):
@@ -241,7 +250,7 @@ class PretrainingLoader:
         examples = self._made(itertools.chain(*parts), objectives)
         ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()
         whole = any(objective.whole for objective in objectives.values())
-        tokens = 0 if whole else self.settings.micro_tokens
+        tokens = 0 if whole else self.settings.pass_tokens
         passes = [micro_batches(examples[first:last], tokens) for first, last in zip([0, *ends], ends)]
         return [
             Step(batches=[replace(one, whole=whole) for one in batches], cursor=draw.cursor)

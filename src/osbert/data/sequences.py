@@ -26,8 +26,8 @@ class Sequences:
 
     `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), with its segment; the
     runs of a sequence are adjacent. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that
-    did not fit. `labels`: one label per sequence (E,), by objective. `with_sentences`: whether examples get the column
-    `sentences`.
+    did not fit. `labels`: one label per sequence (E,), by objective. `piece_labels`: one per piece of the documents
+    (n,), by objective, -1 for none. `with_sentences`: whether examples get the column `sentences`.
     """
 
     documents: Documents
@@ -38,6 +38,7 @@ class Sequences:
     counts: Places
     truncated: Places
     labels: Mapping[str, Places] = field(default_factory=dict)
+    piece_labels: Mapping[str, NDArray[np.integer]] = field(default_factory=dict)
     with_sentences: bool = False
 
     def __len__(self) -> int:
@@ -100,14 +101,21 @@ class Sequences:
         if form.last_segment is not None:
             segments[ends[lasts] - 1] = form.last_segment
         once = np.ones(len(places), np.int64)
+        targets = {name: Targets(labels=labels[places], counts=once) for name, labels in self.labels.items()}
+        lengths = self.lengths[places]
+        for name, labels in self.piece_labels.items():
+            found = np.where(special, -1, labels.take(source, mode="clip"))
+            index = np.flatnonzero(found >= 0)
+            counts = np.diff(np.searchsorted(index, begins(lengths)), append=len(index))
+            targets[name] = Targets(labels=found[index].astype(np.int64), counts=counts, index=index)
         return Examples(
             ids=ids,
             segments=segments,
             words=words,
             special=special,
             sentences=sentences,
-            lengths=self.lengths[places],
+            lengths=lengths,
             records=np.zeros(len(places), np.int64),
             truncated=self.truncated[places],
-            targets={name: Targets(labels=labels[places], counts=once) for name, labels in self.labels.items()},
+            targets=targets,
         )

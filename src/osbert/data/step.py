@@ -26,6 +26,8 @@ class Cursor:
     pool: int = 0
     index: int = 0
     step: int = field(default=0, compare=False)
+    places: tuple[tuple[int, int, int, int], ...] = ()
+    """With a curriculum of objectives: epoch, pool, index and steps of the loader of each (stages.py)."""
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ class StreamLoader(PretrainingLoader):
         from osbert.data.batch import micro_batches  # loads torch, which the settings do not need
 
         whole = any(objective.whole for objective in self.objectives.values())
-        batches = micro_batches(examples, 0 if whole else self.settings.micro_tokens)
+        batches = micro_batches(examples, 0 if whole else self.settings.pass_tokens)
         return [replace(batch, whole=whole) for batch in batches]
 
     def _stream(self, blocks: Sequence[ShardBlock], columns: int) -> StreamText:

@@ -20,6 +20,7 @@ from osbert.files import write_text
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_names
+from osbert.reading.remote import ObjectAddress, local_copy
 from osbert.terminal import in_megabytes
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -53,7 +54,8 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     """Return the folder of a model: a path, a packaged model's name, or OWNER/NAME on the hub, with @REVISION or not.
 
     A local folder comes first, then a packaged model, then the hub's cache, then the network. A complete snapshot in
-    the cache needs no request if the revision is a commit, or offline. A Path is never a name. `watch` gets a
+    the cache needs no request if the revision is a commit, or offline. A Path is never a name. The folder of a run at
+    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.reading.remote). `watch` gets a
     DownloadProgress now and then.
 
     Raises UserError if there is no such model, if it cannot be fetched, and if it has no files that osbert reads.
@@ -61,6 +63,9 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     >>> locate("/").path.is_dir()
     True
     """
+    # A text alone: paths come from files as well, and no file may name an address.
+    if isinstance(model, str) and ObjectAddress.of(model) is not None:
+        return ModelLocation(path=local_copy(model, without=("checkpoints",)))
     path = Path(model)
     if isinstance(model, Path) or _is_local(path):
         return ModelLocation(path=path)

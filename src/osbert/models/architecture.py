@@ -41,6 +41,9 @@ class Architecture(Sizes):
     """Most tokens in a sequence."""
     segments: int = 2
     """Kinds of segment: 2 for texts A and B; 0 for none, as in DistilBERT, which separates texts by [SEP] only."""
+    tasks: int = 0
+    """Rows of the task embedding, one for each objective of a curriculum (data.curriculum; ERNIE 2.0); 0 for none.
+    Later uses of the model read row 0."""
     dropout: float = 0.1
     """Dropout rate of each layer's output."""
     attention_dropout: float = 0.1
@@ -231,7 +234,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             0,
             (
                 *("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
-                *("head_width", "memory"),
+                *("head_width", "memory", "tasks"),
             ),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
@@ -272,6 +275,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
         yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
     if sizes.piece_biases and sizes.piece_transform:
         yield "piece_biases is True, but piece_transform is, too, which has such biases: leave it at False"
+    if sizes.tasks and (not sizes.segments or sizes.segment_scores):
+        yield f"tasks is {sizes.tasks}, but there are no embeddings of segments, beside which those of tasks stand"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
         yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at token"
 

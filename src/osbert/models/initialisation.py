@@ -17,7 +17,7 @@ def initialise(module: nn.Module, deviation: float) -> None:
             _truncated_normal(part.weight, deviation)
         elif isinstance(part, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(part.weight)
-        elif isinstance(part, nn.LSTM):
+        elif isinstance(part, nn.LSTM | nn.LSTMCell):
             part.reset_parameters()
         if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
             nn.init.zeros_(part.bias)

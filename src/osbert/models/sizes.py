@@ -60,6 +60,8 @@ class Sizes:
     """Whether heads that predict pieces divide the states by sqrt(width) (T5)."""
     separate_directions: bool = False
     """Whether the first half of a state depends on no later token, and the second half on no earlier one (ELMo)."""
+    writes_only: bool = False
+    """Whether heads that predict pieces read the states of a decoder alone, whose width is another (CoVe)."""
 
     @property
     def has_decoder(self) -> bool:

@@ -47,6 +47,8 @@ class Objective:
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` needs the original text. Such an objective is named before those that change the text."""
 
+    marked: ClassVar[bool] = False
+    """Whether it needs a corpus in which capitalised words are marked (osbert corpus build --capitals)."""
     lookahead: ClassVar[int] = 0
     """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
 
@@ -171,7 +173,10 @@ class WritingObjective(Objective):
         """Yield a message if the model has no decoder."""
         if not architecture.has_decoder:
             family = architecture.family
-            yield f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair".'
+            yield (
+                f'{self.name} needs a decoder, which model.family = {family} has not. Set family = "pair", a '
+                'Transformer, or "translator", LSTM layers.'
+            )
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head on the decoder. Raises ValueError if the model has no decoder."""

@@ -48,7 +48,11 @@ class MaskedLanguage(Objective):
     limit: int = 0
     """Most predictions in a sequence, 0 for no limit (google-research/bert: 20 at length 128, 80 at 512)."""
     unit: Literal["pieces", "words", "ngrams"] = "pieces"
-    """The unit that is masked: single pieces, whole words (whole-word masking), or runs of words (n-gram masking)."""
+    """The unit that is masked: single pieces, whole words (whole-word masking), or runs of words (n-gram masking). A
+    corpus with phrases has each phrase as one word (ERNIE 1.0)."""
+    unit_from: float = 0.0
+    """The fraction of the run's steps from which on `unit` is masked; before, single pieces are (the stages of ERNIE
+    1.0). Held-out text is then masked in single pieces throughout."""
     ngrams: tuple[float, ...] = NGRAMS
     """With unit = "ngrams": the probabilities of runs of 1 word, of 2 words, and so on; their sum is 1."""
     unigram_start: bool = False
@@ -79,15 +83,23 @@ class MaskedLanguage(Objective):
             raise ValueError(f"limit must be 0 (none) or more, not {self.limit}")
         if not self.ngrams or min(self.ngrams) < 0 or abs(sum(self.ngrams) - 1) > 1e-6:
             raise ValueError(f"ngrams are probabilities with a sum of 1, not {list(self.ngrams)}")
+        if not 0 <= self.unit_from < 1 or (self.unit_from and self.unit == "pieces"):
+            raise ValueError(
+                f"unit_from is a fraction below 1 after which words or ngrams are masked, not {self.unit_from} with "
+                f'unit = "{self.unit}"'
+            )
         if self.unit != "ngrams" and self.ngrams != NGRAMS:
             raise ValueError(f'ngrams do nothing with unit = "{self.unit}": leave them out, or set unit = "ngrams"')
 
     def at(self, done: float) -> MaskedLanguage:
-        """Return the objective with the rate that holds after the fraction `done` of the run's steps.
+        """Return the objective with the rate and the unit that hold after the fraction `done` of the run's steps.
 
         >>> MaskedLanguage(rate=0.3, later_rates=(0.15,), later_from=(0.6,)).at(0.7).rate
         0.15
         """
+        if self.unit_from:
+            later = replace(self, unit_from=0.0)
+            return (replace(later, unit="pieces", ngrams=NGRAMS) if done < self.unit_from else later).at(done)
         if not self.later_from:
             return self
         rates = (self.rate, *self.later_rates)
@@ -96,7 +108,10 @@ class MaskedLanguage(Objective):
         return replace(self, rate=rate, later_rates=(), later_from=())
 
     def course(self) -> str:
-        """Describe the rates and when they change: "mlm.rate: 0.3, 0.15 after 0.6 of the steps"."""
+        """Describe rates and units and when they change: "mlm.rate: 0.3, 0.15 after 0.6 of the steps"."""
+        if self.unit_from:
+            units = f"{self.name}.unit: pieces, {self.unit} after {self.unit_from:.3g} of the steps"
+            return "; ".join(filter(None, (units, replace(self, unit_from=0.0).course())))
         later = zip(self.later_rates, self.later_from, strict=True)
         parts = [f"{self.rate:.3g}", *(f"{rate:.3g} after {begin:.3g} of the steps" for rate, begin in later)]
         return f"{self.name}.rate: {', '.join(parts)}; on held-out text {self.rate:.3g}" if self.later_rates else ""
@@ -132,6 +147,11 @@ class MaskedLanguage(Objective):
             yield (
                 f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
                 f'{architecture.family} keep apart. Set objectives = ["both_ways"].'
+            )
+        if architecture.writes_only:
+            yield (
+                f"{self.name} predicts pieces from an encoder, but model.family = {architecture.family} predicts them "
+                f'in its decoder alone. Set objectives = ["{architecture.language_objective}"].'
             )
         if self.unigram_start and not (architecture.piece_transform or architecture.piece_biases):
             yield f"{self.name}.unigram_start sets a bias: model.piece_transform = false has none. Remove one."

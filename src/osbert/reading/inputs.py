@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Literal, Self, cast
 
 from osbert.errors import Problems, UserError
 from osbert.reading.compression import NESTED, Stream, decompress, split_compressions
+from osbert.reading.remote import local_copy
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
 BLOCK = 1 << 20
@@ -77,7 +78,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
     """
     problems = Problems(heading="These inputs cannot be used")
     found: list[Input] = []
-    for path in map(Path, files):
+    for path in map(local_copy, files):
         if path.is_dir():
             told = problems.count
             inside = files_below(path, problems, without=without)

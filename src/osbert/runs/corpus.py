@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
 from osbert.corpus.build import Build
-from osbert.corpus.executors import Executor, PendingTasks, TaskPlan, encode_in_tasks
+from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
+from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  # noqa: F401 (Executor)
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
 from osbert.files import require_folder
@@ -22,43 +22,40 @@ from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.phrases import find_phrases
 from osbert.text.words import Words
 
-OF_TASKS = ("tasks", "language", "quality", "near_duplicates", "partition", "time")
-"""Settings that need an executor."""
+OF_FILTERS = ("language", "quality", "near_duplicates")
+"""Settings of filters, which only tasks apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusSettings(DocumentOptions):
+class CorpusSettings(DocumentOptions, TaskOptions):
     """How a corpus is built, and on how many processes or machines."""
 
-    # The command line looks the types of inherited fields up in this module: Documents and Errors must be here.
+    # The command line looks the types of inherited fields up in this module: Documents, Errors, Executor must be here.
 
     deduplicate: bool = False
     """Drop repeated lines, and documents that repeat an earlier document."""
     words: Words = "characters"
     """The unit of whole-word masking in Chinese: each character, the text between two spaces (segmented: words are
     separated by spaces), or the words that rjieba finds (pip install "osbert[chinese]")."""
+    phrases: str = ""
+    """Phrases that are one unit of whole-word masking each (ERNIE 1.0): a file with one in each line, the folder of a
+    run of `tag`, which finds entities or chunks in the texts, or capitals, for runs of capitalised words."""
+    capitals: bool = False
+    """Mark capitalised words, for the objective of capitals (ERNIE 2.0)."""
     workers: int | None = None
     """Processes that encode; by default all cores, if there is enough text. With --executor slurm or ray: parallel
     tasks; by default as many as the cluster has room for."""
     shard_tokens: int = 2**25
     """Most tokens in a shard. A build that is stopped loses at most one shard."""
-    executor: Executor | None = None
-    """Split the inputs into independent tasks, run by datatrove (pip install "osbert[scale]"): in local processes, as
-    Slurm jobs, or on Ray. A task that is killed is repeated alone; finished tasks are never repeated."""
-    tasks: int = 0
-    """With --executor: the number of tasks; by default one per input, at most 64."""
     language: Language = ""
     """With --executor: keep only documents in this language, detected by its script and function words."""
     quality: bool = False
     """With --executor: leave out documents that do not look like prose (Gopher's rules)."""
     near_duplicates: bool = False
     """With --executor: leave out near duplicates of other documents (MinHash of word 5-grams)."""
-    partition: str = ""
-    """With --executor slurm: the partition."""
-    time: str = ""
-    """With --executor slurm: the time limit of a task; by default 24:00:00."""
 
     def build_settings(self) -> BuildSettings:
         """Return the settings that determine the corpus's content."""
@@ -67,35 +64,23 @@ class CorpusSettings(DocumentOptions):
             reading=DocumentOptions(**{field.name: getattr(self, field.name) for field in fields(DocumentOptions)}),
             deduplicate=self.deduplicate,
             words=self.words,
+            capitals=self.capitals,
             filters=filters if filters != Filters() else None,
             shard_tokens=self.shard_tokens,
         )
 
     def plan(self) -> TaskPlan | None:
         """Return how the build is distributed; None without an executor. Raises UserError for conflicting settings."""
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers must be 1 or more, not {self.workers}.", code="invalid-value")
         if not 0 < self.shard_tokens < 2**32 - 2**26:  # places within a shard are kept in 32 bits
             raise UserError(
                 f"--shard-tokens must be from 1 to {2**32 - 2**26:,}, not {self.shard_tokens:,}.", code="invalid-value"
             )
-        if self.executor is None:
-            if any(getattr(self, name) for name in OF_TASKS):
-                raise UserError(
-                    "--tasks, --language, --quality, --near-duplicates, --partition and --time need --executor.",
-                    code="options-exclude-each-other",
-                )
-            return None
-        if self.executor != "slurm" and (self.partition or self.time):
-            raise UserError(
-                f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.",
-                code="options-exclude-each-other",
-            )
-        workers = self.workers or (cores() if self.executor == "local" else 0)
-        limit = {"time": self.time} if self.time else {}
-        plan = TaskPlan(executor=self.executor, tasks=self.tasks, workers=workers, partition=self.partition, **limit)
-        plan.check()
-        return plan
+        return super().plan()
+
+    def needing_executor(self) -> list[str]:
+        """Return the names of the given settings that need an executor: those of filters as well, but not workers."""
+        given = [*super().needing_executor(), *(name for name in OF_FILTERS if getattr(self, name))]
+        return [name for name in given if name != "workers"]
 
 
 def build_corpus(
@@ -116,8 +101,12 @@ def build_corpus(
     plan = settings.plan()
     require_folder(out)
     cutter = read_any_tokenizer(tokenizer, opening)
+    chosen = settings.build_settings()
+    if settings.phrases:
+        units = find_phrases(settings.phrases, files, chosen.reading, opening=opening, watch=watch)
+        chosen = replace(chosen, phrases=units)
     with claim(out):
-        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())
+        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=chosen)
         if work.report is not None:
             watch(Notice(f"{out} is finished already: these files, this tokenizer and these settings made it."))
         elif work.state.shards:
@@ -138,8 +127,3 @@ def build_corpus(
             watch(Notice(f"The tasks are with {where}. Give the same command again when they have ended."))
             return None
     return Corpus.open(out)
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from osbert import recipe
+from osbert.corpus.task_options import Executor, TaskOptions  # noqa: F401 (Executor: see TextTaskOptions)
 from osbert.reading.form import Choice
 from osbert.tasks import Task
 
@@ -27,6 +28,13 @@ class TextOptions:
     """Whether double quotes around a cell are part of the format."""
     encoding: str = ""
     """The file's encoding, if it is not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTaskOptions(TextOptions, TaskOptions):
+    """How a file of texts is read, and on how many processes or machines its rows are worked on."""
+
+    # The command line looks the types of inherited fields up in this module: Executor must be here.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +61,16 @@ class FileOptions(TextOptions):
         columns = recipe.override({}, {name: words[name] for name in words if name in known}, schema=type(task))
         named = {name: tuple(value) if isinstance(value, list) else value for name, value in columns.items()}
         return said | words | named
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTaskOptions(FileOptions, TaskOptions):
+    """How a file is read for a fine-tuned run, and on how many processes or machines its rows are worked on."""
+
+    def given(self, task: Task) -> dict[str, Any]:
+        """Return what is not left open about the file."""
+        names = [field.name for field in dataclasses.fields(FileOptions)]
+        return FileOptions(**{name: getattr(self, name) for name in names}).given(task)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from osbert.runs.contract import Notice, Watch
 from osbert.runs.standard_input import KEPT
 
 FACTS = "run.json"
-OTHERS = ("progress.json", f"{KEPT}*", "*.bin", "*.figures.json")
+OTHERS = ("progress.json", f"{KEPT}*", "*.bin", "*.figures.json", "tasks-*", "submitted.json")
 """The other files of unfinished work."""
 
 

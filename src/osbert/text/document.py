@@ -19,13 +19,15 @@ class Document:
 
     `ids` (n,): pieces, no specials. `sentences` (s + 1,): sentence k is ids[sentences[k]:sentences[k + 1]]. `words`
     (n,): True where a word starts. `source`: number of the source in its corpus; documents with the same number are
-    parts of one long source. None if the document is a source by itself.
+    parts of one long source. None if the document is a source by itself. `capitals` (n,): True where a capitalised word
+    starts; None if the corpus does not mark that.
     """
 
     ids: NDArray[np.integer]
     sentences: NDArray[np.integer]
     words: NDArray[np.bool_]
     source: int | None = None
+    capitals: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """Return n, the number of pieces."""
@@ -45,6 +47,7 @@ class Documents(Sequence[Document]):
     words: NDArray[np.bool_]
     starts: NDArray[np.int64]
     sources: NDArray[np.int64]
+    capitals: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> Documents:
@@ -61,12 +64,14 @@ class Documents(Sequence[Document]):
             return all_parts[0]
         pieces = np.cumsum([0, *(len(part.ids) for part in all_parts)])
         sentences = np.cumsum([0, *(len(part.sentences) - 1 for part in all_parts)])
+        capitals = [part.capitals for part in all_parts if part.capitals is not None]
         return cls(
             ids=np.concatenate([part.ids for part in all_parts]),
             sentences=_end_to_end([part.sentences for part in all_parts], pieces),
             words=np.concatenate([part.words for part in all_parts]),
             starts=_end_to_end([part.starts for part in all_parts], sentences),
             sources=np.concatenate([part.sources for part in all_parts]),
+            capitals=np.concatenate(capitals) if len(capitals) == len(all_parts) else None,
         )
 
     @classmethod
@@ -77,6 +82,7 @@ class Documents(Sequence[Document]):
             words=document.words,
             starts=np.array([0, len(document.sentences) - 1]),
             sources=np.array([UNNUMBERED if document.source is None else document.source]),
+            capitals=document.capitals,
         )
 
     def __len__(self) -> int:
@@ -100,6 +106,7 @@ class Documents(Sequence[Document]):
             sentences=bounds - bounds[0],
             words=self.words[pieces],
             source=None if source == UNNUMBERED else source,
+            capitals=None if self.capitals is None else self.capitals[pieces],
         )
 
 

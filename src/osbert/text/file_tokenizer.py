@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from osbert.errors import Problems, UserError
 from osbert.guarded import native
 from osbert.text.form import Form
-from osbert.text.tokenizer import Encoding, Tokenizer
+from osbert.text.tokenizer import SPECIALS, Encoding, Tokenizer
 from osbert.text.wordpiece import continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
@@ -286,6 +286,12 @@ class FileTokenizer:
 
 AnyTokenizer = Tokenizer | FileTokenizer
 """The tokenizers that models can have."""
+
+
+def special_ids(tokenizer: AnyTokenizer) -> tuple[int, ...]:
+    """Return the ids of the special pieces of a tokenizer, that for unknown words included."""
+    pieces = tokenizer.specials.values() if isinstance(tokenizer, FileTokenizer) else SPECIALS
+    return tuple(tokenizer.vocabulary.index(piece) for piece in dict.fromkeys(pieces))
 
 
 def for_tasks(tokenizer: AnyTokenizer) -> AnyTokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import disk_full, file_sha256, share, sync
+from osbert.files import disk_full, file_sha256, sync
 from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
@@ -24,6 +24,8 @@ CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
+SHARDS = "shards"
+"""Subfolder of a checkpoint of sharded tensors, in place of the two files: a file from each process."""
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 """Suffix of the name of a folder that is being written or removed."""
@@ -31,6 +33,12 @@ REPLACED = ".replaced"
 """Suffix of the name of a checkpoint that is being replaced by another one of the same step."""
 DAMAGED = "damaged-"
 """Prefix of the name of a damaged checkpoint."""
+
+
+WEIGHT, MOMENT = "weights/", "optimizer/"
+"""Prefixes of the names of sharded tensors."""
+Facts = dict[str, Any]
+"""Size and hash of a file, for the manifest."""
 
 
 class WriteError(Exception):
@@ -85,20 +93,33 @@ class Checkpoints:
         A checkpoint of the same step is replaced. Raises WriteError if the new one cannot be written, for example on
         a full disk; the old ones are then kept.
         """
-        path = self.path(checkpoint.step)
-        aside = self.folder / f"{path.name}{UNFINISHED}"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            _write(aside, checkpoint)
+        with self._writing(checkpoint.step) as aside:
+            self._begin(aside)
+            facts = _write_tensors(aside, checkpoint)
+        return self.complete(checkpoint.step, checkpoint.state, facts)
+
+    def begin(self, step: int) -> Path:
+        """Create the folder into which the processes write their shards. Raises WriteError."""
+        with self._writing(step) as aside:
+            self._begin(aside)
+            (aside / SHARDS).mkdir()
+        return aside / SHARDS
+
+    def complete(self, step: int, state: Mapping[str, Any], facts: Mapping[str, Facts]) -> list[str]:
+        """Give a checkpoint its name, after its tensors are on the disk; return messages as `save` does.
+
+        `facts`: of the files of tensors, by their paths within the checkpoint. Raises WriteError.
+        """
+        with self._writing(step) as aside:
+            _seal(aside, {"step": step, **state}, facts)
             # Only now does the name step-N exist: a kill before leaves just an unfinished folder.
-            self._give_name(aside, path)
-        except (OSError, SafetensorError) as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise WriteError(f"{path}: {reason(error, self.folder)}") from error
+            self._give_name(aside, self.path(step))
         # Old checkpoints go only after the new one is complete.
         return [message for step in self.steps()[: -self.keep] if (message := self._unremoved(step))]
+
+    def abandon(self, step: int) -> None:
+        """Remove what was written of a checkpoint that cannot be completed."""
+        shutil.rmtree(self._aside(step), ignore_errors=True)
 
     def newest(self) -> tuple[int | None, list[str]]:
         """Return the newest step with a valid checkpoint, None if there is none, and a message for each damaged one.
@@ -125,11 +146,46 @@ class Checkpoints:
         return None, []
 
     def read(self, step: int) -> Checkpoint:
-        """Load the checkpoint of a step that `newest` has verified."""
-        path = self.path(step)
-        state = read_json(path / STATE)
-        weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
+        """Load the checkpoint of a step that `newest` has verified; its tensors in full, also if they were sharded."""
+        path, state = self.path(step), self.state(step)
+        if (shards := self.shards(step)) is None:
+            weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
+        else:
+            from osbert.training.shard_files import read_whole  # which imports what only sharded runs need
+
+            tensors = read_whole(shards)
+            weights, optimizer = (_below(prefix, tensors) for prefix in (WEIGHT, MOMENT))
         return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Return the JSON values of a checkpoint that `newest` has verified, with its "step"."""
+        state: dict[str, Any] = read_json(self.path(step) / STATE)
+        return state
+
+    def shards(self, step: int) -> Path | None:
+        """Return the folder of a checkpoint's shards, None if its tensors are in full."""
+        folder = self.path(step) / SHARDS
+        return folder if folder.is_dir() else None
+
+    def _aside(self, step: int) -> Path:
+        """Return the folder in which the checkpoint of a step is written."""
+        path = self.path(step)
+        return path.with_name(f"{path.name}{UNFINISHED}")
+
+    def _begin(self, aside: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+
+    @contextmanager
+    def _writing(self, step: int) -> Iterator[Path]:
+        """Yield the folder in which a checkpoint is written; after an error remove it and raise WriteError."""
+        aside = self._aside(step)
+        try:
+            yield aside
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise WriteError(f"{self.path(step)}: {reason(error, self.folder)}") from error
 
     def _give_name(self, aside: Path, path: Path) -> None:
         """Rename a written checkpoint. At every moment it or the one that it replaces exists and is complete."""
@@ -199,21 +255,37 @@ def reason(error: BaseException, folder: Path) -> str:
     return text
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
+def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, Facts]:
+    """Write the tensors of a checkpoint in full; return the facts of the files."""
     save_file({name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}, folder / WEIGHTS)
     save_file({name: tensor.contiguous() for name, tensor in checkpoint.optimizer.items()}, folder / OPTIMIZER)
-    state = {"step": checkpoint.step, **checkpoint.state}
+    return {name: _facts(folder / name) for name in (WEIGHTS, OPTIMIZER)}
+
+
+def _seal(folder: Path, state: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:
+    """Write the state and, last, the manifest of the files on disk; flush all of them."""
     (folder / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-    manifest = {name: _facts(folder / name) for name in (WEIGHTS, OPTIMIZER, STATE)}
+    manifest = {**facts, STATE: _facts(folder / STATE)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    # The manifest is written last, from the files on disk, and everything is synced before the folder is renamed.
     for name in (*manifest, MANIFEST):
-        share(folder / name)
+        # safetensors' files can be read by their owner alone. `files.share` would set the umask of the whole process
+        # for a moment, and this may be a thread; a file that Python has written has the right permissions.
+        shutil.copymode(folder / MANIFEST, folder / name)
         sync(folder / name)
     sync(folder)
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def shard_facts(files: Iterable[Path]) -> dict[str, Facts]:
+    """Return the facts of a process's files of shards, by their paths within the checkpoint."""
+    return {f"{SHARDS}/{path.name}": _facts(path) for path in files}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _facts(path: Path) -> Facts:
     require_regular(path)
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
@@ -222,11 +294,14 @@ def _damages(folder: Path) -> Iterator[str]:
     """Yield a message for each file of a checkpoint that is missing or differs from the manifest."""
     try:
         manifest = read_json(folder / MANIFEST)
-        expected = {name: dict(manifest[name]) for name in (WEIGHTS, OPTIMIZER, STATE)}
+        expected = {name: dict(facts) for name, facts in manifest.items()}
+        sharded = any(name.startswith(f"{SHARDS}/") for name in expected)
+        if missing := {STATE, *(() if sharded else (WEIGHTS, OPTIMIZER))} - {*expected}:
+            raise KeyError(min(missing))
     except FileNotFoundError:
         yield f"{MANIFEST} is missing"
         return
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{MANIFEST} cannot be read"
         return
     for name, facts in expected.items():

@@ -20,6 +20,7 @@ from torch import distributed
 
 from osbert.data.step import RankPart
 from osbert.errors import UserError
+from osbert.training.rendezvous import fresh_store, kept_store
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class Group:
 
     rank: int = 0
     size: int = 1
+    node_size: int = 1
+    """Number of processes of this node."""
 
     @property
     def part(self) -> RankPart:
@@ -148,7 +151,7 @@ def joined() -> Iterator[Group]:
     A caller may have joined them already.
     """
     if distributed.is_initialized():
-        yield Group(distributed.get_rank(), distributed.get_world_size())
+        yield _present()
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "MASTER_ADDR" not in os.environ:
         yield ALONE
@@ -159,17 +162,34 @@ def joined() -> Iterator[Group]:
         torch.cuda.set_device(place)
         backend = "cpu:gloo,cuda:nccl"
     try:
-        distributed.init_process_group(backend, timeout=TIMEOUT)
+        _initialize(backend)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"The other processes of this run cannot be reached: {error}", code="process-lost") from error
     try:
-        yield Group(distributed.get_rank(), distributed.get_world_size())
+        yield _present()
     except RuntimeError as error:
         if not gone(error):
             raise
         raise lost() from error
     gc.collect()  # models in cycles hold the buffers of the group: torch may abort where they go last
     distributed.destroy_process_group()  # after an error others may be dead or waiting: then exiting is what ends it
+
+
+def _present() -> Group:
+    """Return the group that torch has initialised."""
+    size = distributed.get_world_size()
+    return Group(distributed.get_rank(), size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+
+
+def _initialize(backend: str) -> None:
+    """Initialise torch's process group. torchrun may have kept the store of an earlier start (rendezvous.py)."""
+    kept = kept_store(TIMEOUT)
+    if kept is None:
+        distributed.init_process_group(backend, timeout=TIMEOUT)
+        return
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = fresh_store(kept, rank, size, TIMEOUT)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
 def gone(error: BaseException) -> bool:

@@ -10,9 +10,11 @@ import contextlib
 import errno
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -108,4 +110,31 @@ def device_memory(device: torch.device) -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):  # not every Unix has these names
+        return sys.maxsize
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes of memory that a process may still take on a device without swapping.
+
+    Of a CPU's memory, processes of the machine get equal parts, and a container's limit counts (control groups, v2).
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = device_memory(device)
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
+            free = int(found[1]) * 1024
+    return min(free, _left_in_container()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes up to the limit of this process's control group, sys.maxsize without a limit.
+
+    The page cache of files counts as free: the kernel drops it before it refuses memory.
+    """
+    try:
+        limit = int((root / "memory.max").read_text())  # "max", a ValueError, is no limit
+        cache = re.search(r"^inactive_file (\d+)$", (root / "memory.stat").read_text(), re.MULTILINE)
+        return limit - int((root / "memory.current").read_text()) + int(cache[1] if cache else 0)
+    except (OSError, ValueError):
         return sys.maxsize

@@ -7,6 +7,7 @@ treats the stacked weights of queries, keys and values as one matrix.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,9 +16,16 @@ from torch import Tensor
 from osbert.training.adamw import PlainAdamW
 from osbert.training.dealt import is_dealt
 
-CURVE = (3.4445, -4.7750, 2.0315)
+Curve = tuple[float, float, float]
+JORDAN = (3.4445, -4.7750, 2.0315)
 """Coefficients of x, x^3 and x^5 in the polynomial that, iterated, maps every singular value to about 1."""
-ITERATIONS = 5
+CURVES: dict[int, tuple[Curve, ...]] = {
+    3: ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526)),
+    5: (JORDAN,) * 5,
+}
+"""The polynomials by their number. Of the three, each is the best approximation to 1, by its largest error, on the
+interval to which those before map [0.01, 1] (`benchmarks/muon.py curves` computes them): every singular value above
+0.0095 of the Frobenius norm comes to between 0.70 and 1.27, with five above 0.0016 to between 0.68 and 1.21."""
 MOMENTUM = 0.95
 """Decay of the running mean of a matrix's gradients."""
 
@@ -57,7 +65,7 @@ class Muon(PlainAdamW):
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             # Scales tall matrices, so that the change of the outputs has the same size for all shapes.
             rate = group["lr"] * max(1.0, rows / columns) ** 0.5
-            weight.add_(_share(orthogonal(parts).flatten(0, 1), weight), alpha=-rate)
+            weight.add_(_share(orthogonal(parts, group.get("iterations", 5)).flatten(0, 1), weight), alpha=-rate)
 
 
 def _whole(matrix: Tensor) -> Tensor:
@@ -74,12 +82,12 @@ def _share(matrix: Tensor, weight: Tensor) -> Tensor:
     return distribute_tensor(matrix, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Return approximately the nearest orthogonal matrix to each of `matrices` (P, R, C): U V' for U S V'.
 
-    The singular values of the result are between 0.7 and 1.2, which trains as well as 1 and needs fewer iterations.
+    Most singular values of the result are between 0.7 and 1.27, which trains as well as 1 and needs fewer `iterations`,
+    a key of CURVES.
     """
-    a, b, c = CURVE
     tall = matrices.shape[1] > matrices.shape[2]
     # The smaller dimension first: the squares below are then as small as possible.
     lying = matrices.mT if tall else matrices
@@ -88,8 +96,20 @@ def orthogonal(matrices: Tensor) -> Tensor:
     kind = lying.device.type
     if torch.is_autocast_enabled(kind):
         lying = lying.to(torch.get_autocast_dtype(kind))
-    for _ in range(ITERATIONS):
-        squares = lying @ lying.mT  # (P, R, R)
-        # Newton-Schulz: X <- a X + (b S + c S S) X with S = X X'.
-        lying = torch.baddbmm(lying, torch.baddbmm(squares, squares, squares, beta=b, alpha=c), lying, beta=a)
-    return (lying.mT if tall else lying).to(matrices.dtype)
+    if kind == "cpu":  # there products of batches are slower than those of matrices: by half for S in bf16
+        moved = torch.stack([_iterated(matrix, CURVES[iterations]) for matrix in lying.unbind()])
+    else:
+        moved = _iterated(lying, CURVES[iterations])
+    return (moved.mT if tall else moved).to(matrices.dtype)
+
+
+def _iterated(matrix: Tensor, curves: Iterable[Curve]) -> Tensor:
+    """Return X after a step of Newton-Schulz for each curve, X <- a X + (b S + c S S) X with S = X X'.
+
+    `matrix`: X, (R, C), or a batch of such.
+    """
+    add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
+    for a, b, c in curves:
+        squares = matrix @ matrix.mT  # (R, R)
+        matrix = add(matrix, add(squares, squares, squares, beta=b, alpha=c), matrix, beta=a)
+    return matrix

@@ -1,13 +1,13 @@
-"""How weights and gradients are spread over processes: alone, replicated in each, or sharded over all.
+"""How weights and gradients are spread over processes: alone, replicated in each, or sharded over all or over a node's.
 
-All three give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number of
-labels of the whole step before.
+All of them give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number
+of labels of the whole step before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,7 +20,9 @@ BUCKET = 2**25
 
 
 class Parallel(Protocol):
-    """A way to distribute a learner over processes."""
+    """A way to distribute a learner over processes. `sharded`: no process has all of a weight."""
+
+    sharded: ClassVar[bool]
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
@@ -44,6 +46,8 @@ class Parallel(Protocol):
 
 class Alone:
     """One process: nothing is exchanged."""
+
+    sharded: ClassVar[bool] = False
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'."""
@@ -128,10 +132,10 @@ def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device)
     """Return the distribution of `learner`, which is on its device already. Sharding changes it in place."""
     if group.size == 1:
         return Alone()
-    if kind == "fsdp":
+    if kind != "ddp":
         from osbert.training.sharding import Sharding  # which imports what a run of one process never needs
 
-        return Sharding(learner, group, device)
+        return Sharding(learner, group, device, hybrid=kind == "hybrid")
     return Replication(weight for weight in learner.parameters() if weight.requires_grad)
 
 

@@ -35,6 +35,7 @@ HARMLESS = (
     "training.checkpoint_every",
     "training.evaluate_every",
     "training.keep",
+    "training.checkpoint_writing",
     "training.track",
     "training.models_every",
     "training.parallel",

@@ -7,7 +7,8 @@ from typing import Literal
 
 Precision = Literal["auto", "fp32", "bf16"]
 Compile = Literal["auto", "yes", "no"]
-Spread = Literal["ddp", "fsdp"]
+Spread = Literal["ddp", "fsdp", "hybrid"]
+Writing = Literal["auto", "foreground", "background"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +33,16 @@ class TrainingSettings:
     """Steps between two evaluations on the held-out batches; 0 for the end only."""
     keep: int = 2
     """Number of newest checkpoints to keep."""
+    checkpoint_writing: Writing = "auto"
+    """Whether training waits for a checkpoint (foreground) or goes on while a copy of it is written (background), which
+    takes 12 bytes of main memory a parameter; auto is background on a GPU. The last one is always waited for."""
     models_every: int = 0
     """Steps between two models that pretraining saves in models/step-N/, as usable as the final one; 0 for none."""
     track: tuple[str, ...] = ()
     """Programs that get the figures of metrics.jsonl, separated by commas: tensorboard, mlflow, wandb."""
     parallel: Spread = "ddp"
-    """With several processes (torchrun): whether each has all weights (ddp) or a shard of each (fsdp)."""
+    """With several processes (torchrun): whether each has all weights (ddp), or a shard of each weight: one for each
+    process (fsdp), or one for each process of a node, so that all nodes have all weights (hybrid)."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range."""

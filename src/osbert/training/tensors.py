@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from osbert.errors import UserError
+from osbert.training.checkpoint import MOMENT, WEIGHT
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
 
@@ -41,20 +43,64 @@ def memory(learner: nn.Module, group: Group) -> dict[str, Tensor]:
     return whole
 
 
+def shards(learner: nn.Module, group: Group, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the sharded tensors of weights and moments, and those that all processes have, for `write_shards`."""
+    own = {f"{WEIGHT}{name}": tensor for name, tensor in (_saved(learner) | memory(learner, group)).items()}
+    return own | {
+        f"{MOMENT}{kind}/{name}": tensor
+        for name, weight in learner.named_parameters()
+        for kind, tensor in optimizer.state.get(weight, {}).items()
+    }
+
+
+def put_shards(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    """Fill the sharded weights and moments from files, which may have other shards. All processes call.
+
+    Raises UserError if the files are of another model.
+    """
+    from osbert.training.shard_files import read_shards, shapes  # which imports what only sharded runs need
+
+    stored = shapes(folder)
+    own = _saved(learner)
+    _require_equal({n: s for key, (s, _) in stored.items() if (n := _name(WEIGHT, key))}, own)
+    weights = dict(learner.named_parameters())
+    filled = {f"{WEIGHT}{name}": tensor for name, tensor in own.items()}
+    for key, (shape, dtype) in stored.items():
+        if name := _name(MOMENT, key):
+            like = weights[name.partition("/")[2]]
+            # Step counts are not sharded, and moments are as their weights are.
+            filled[key] = (
+                torch.zeros_like(like, dtype=dtype) if shape == like.shape else torch.zeros(shape, dtype=dtype)
+            )
+    with torch.no_grad():
+        read_shards(folder, {key: tensor.detach() for key, tensor in filled.items()})
+    moments = {name: tensor for key, tensor in filled.items() if (name := _name(MOMENT, key))}
+    put_moments(learner, parallel, optimizer, moments)
+
+
+def _name(prefix: str, key: str) -> str:
+    """Return a key without its prefix, "" if it has another one."""
+    return key.removeprefix(prefix) if key.startswith(prefix) else ""
+
+
 def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Tensor]) -> None:
     """Copy full tensors into the learner. Raises UserError if their names or shapes are not the learner's."""
     own = _saved(learner)
-    shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
-    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if given != shapes:
-        other = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
+    _require_equal({name: tensor.shape for name, tensor in tensors.items()}, own)
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(parallel.own(tensor, own[name]))
+
+
+def _require_equal(given: Mapping[str, torch.Size], own: Mapping[str, Tensor]) -> None:
+    """Raise UserError if the names or shapes of a checkpoint's weights are not the learner's."""
+    expected = {name: tensor.shape for name, tensor in own.items()}
+    if given != expected:
+        other = sorted(name for name in {*expected, *given} if expected.get(name) != given.get(name))
         raise UserError(
             f"The checkpoint is of another model: {', '.join(other[:5])} differ ({len(other)} tensors).",
             code="damaged-file",
         )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            own[name].copy_(parallel.own(tensor, own[name]))
 
 
 def moments(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
 from osbert.training import memory, tensors
-from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
+from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints
 from osbert.training.dealt import local
 from osbert.training.distributed import ALONE, Group
 from osbert.training.gradients import Gradients
@@ -35,6 +35,7 @@ from osbert.training.parallel import spread
 from osbert.training.processor import choose, compile_layers, compiles, keep_memory
 from osbert.training.progress import Counters, Mean, Progress, Sums
 from osbert.training.settings import TrainingSettings
+from osbert.training.writing import CheckpointWriter
 
 PATIENCE = 3
 """Number of consecutive unusable steps that ends the run."""
@@ -85,6 +86,7 @@ class Trainer:
         self.counters = Counters()
         self.memory: dict[str, Any] = {}
         self.notices: list[str] = []
+        self.writer = CheckpointWriter(self.checkpoints, self.notices)
         self.whole = True
         """Whether the weights are those after exactly `step` steps; False while the optimiser changes them."""
 
@@ -92,6 +94,12 @@ class Trainer:
     def finished(self) -> bool:
         """Return whether all steps are done."""
         return self.step >= self.pace.steps
+
+    @property
+    def behind(self) -> bool:
+        """Return whether checkpoints that become due are written in the background."""
+        chosen = self.settings.checkpoint_writing
+        return chosen == "background" or (chosen == "auto" and self.processor.device.type == "cuda")
 
     @property
     def hopeless(self) -> bool:
@@ -112,22 +120,26 @@ class Trainer:
         """
         self.learner.train()
         every = self.settings.checkpoint_every
-        while not self.finished:
-            # Closing the stream ends the thread that prepares the next step, also if the caller breaks the loop.
-            pace, start = self.pace, replace(self.cursor, step=self.step)
-            with contextlib.closing(ahead(self.loader.steps(start))) as stream:
-                while not self.finished and self.pace is pace:
-                    started = time.perf_counter()
-                    step = self._next(stream)
-                    self.counters.loader_seconds += time.perf_counter() - started
-                    yield self._advance(step, started)
-                    if every and (self.step % every == 0 or self.finished):
-                        self.save()
+        # Whoever runs the steps may remove files or give up the lock afterwards, so nothing is being written then.
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.writer.settle)
+            while not self.finished:
+                # Closing the stream ends the thread that prepares the next step, also if the caller breaks the loop.
+                pace, start = self.pace, replace(self.cursor, step=self.step)
+                with contextlib.closing(ahead(self.loader.steps(start))) as stream:
+                    while not self.finished and self.pace is pace:
+                        started = time.perf_counter()
+                        step = self._next(stream)
+                        self.counters.loader_seconds += time.perf_counter() - started
+                        yield self._advance(step, started)
+                        if every and (self.step % every == 0 or self.finished):
+                            self.save(behind=self.behind and not self.finished)
 
-    def save(self) -> bool:
+    def save(self, *, behind: bool = False) -> bool:
         """Write a checkpoint. If that fails, add a notice, keep the earlier ones, and return False.
 
-        All processes must call; the first one writes. Weights that are not finite are never written.
+        All processes must call; the first one writes. Weights that are not finite are never written. `behind`: only
+        copy the state, and write it while training goes on; a failure becomes a notice of the next save.
         """
         if not self.sound:
             self.notices.append(f"No checkpoint of step {self.step:,}: the weights have become infinite or undefined.")
@@ -138,10 +150,13 @@ class Trainer:
             "memory": self.memory,
             "circumstances": self._circumstances(),
         }
+        if self.parallel.sharded:
+            own = tensors.shards(self.learner, self.group, self.optimizer)
+            return self.writer.write_shards(self.group, self.step, own, state)
         weights = tensors.weights(self.learner, self.parallel) | tensors.memory(self.learner, self.group)
         moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
-        return self.group.first(lambda: self._written(checkpoint))
+        return self.group.first(partial(self.writer.begin if behind else self.writer.write, checkpoint))
 
     def resume(self) -> bool:
         """Restore the newest valid checkpoint. Return False and change nothing if there is none.
@@ -151,11 +166,15 @@ class Trainer:
         step = self.group.first(self._found)
         if step is None:
             return False
-        checkpoint = self.checkpoints.read(step)
-        tensors.put_weights(self.learner, self.parallel, checkpoint.weights)
-        tensors.put_moments(self.learner, self.parallel, self.optimizer, checkpoint.optimizer)
-        state = checkpoint.state
-        self.step = checkpoint.step
+        shards = self.checkpoints.shards(step)
+        if self.parallel.sharded and shards is not None:
+            tensors.put_shards(self.learner, self.parallel, self.optimizer, shards)
+        else:
+            checkpoint = self.checkpoints.read(step)
+            tensors.put_weights(self.learner, self.parallel, checkpoint.weights)
+            tensors.put_moments(self.learner, self.parallel, self.optimizer, checkpoint.optimizer)
+        state = self.checkpoints.state(step)
+        self.step = state["step"]
         self.cursor = Cursor(**state["cursor"])
         self.counters = Counters(**state["counters"])
         # In place: the caller holds the same dict.
@@ -182,6 +201,23 @@ class Trainer:
         finally:
             self.learner.train(training)
         return sums.read(self.group)[0]
+
+    def rehearse(self, batches: Sequence[Batch]) -> float | None:
+        """Return the seconds of the gradient of some batches, which is discarded; None if memory runs out.
+
+        The seconds are those of the slowest process, and memory may run out in any. All processes must call.
+        """
+        self.learner.train()
+        started = time.perf_counter()
+        sums, told = self._tried(partial(self.gradients.add, number=self.step), batches)
+        if sums is None:
+            self._shortage(batches, told)
+        if self.processor.device.type == "cuda":
+            torch.cuda.synchronize(self.processor.device)
+        self.optimizer.zero_grad()
+        seconds = math.inf if sums is None else time.perf_counter() - started
+        slowest = max(self.group.gathered(seconds, "seconds of a gradient"))
+        return None if math.isinf(slowest) else slowest
 
     def _next(self, stream: Iterator[Step]) -> Step:
         """Return the next step. If the data cannot be read any more, write a checkpoint before raising the error."""
@@ -333,16 +369,6 @@ class Trainer:
         if self.group.size > 1:
             circumstances["parallel"] = self.settings.parallel
         return circumstances
-
-    def _written(self, checkpoint: Checkpoint) -> bool:
-        try:
-            self.notices += self.checkpoints.save(checkpoint)
-        except WriteError as error:
-            last = max(self.checkpoints.steps(), default=None)
-            kept = "there is none before it" if last is None else f"the one of step {last:,} is kept"
-            self.notices.append(f"The checkpoint of step {self.step:,} could not be written; {kept}. {error}")
-            return False
-        return True
 
     def _found(self) -> int | None:
         """Return the step of the newest valid checkpoint, None if there is none, after removing incomplete ones."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ended_tables import plan
 from osbert import recipe
 from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import PretrainedEncoders, run_folder
 from osbert.runs.reproduce.families import write_families_report
 from osbert.runs.reproduce.figure import write_figure_report
 from osbert.runs.reproduce.plan import TablePlan
-from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import RecipeClaim, TableRow, read_table
 from osbert.runs.reproduce.verdicts import TOO_FEW, all_compared, apart, claim_sentence, compared, counted, spelt
 from refusals import refusal
@@ -53,38 +52,6 @@ def test_paired_runs_share_their_seed() -> None:
     scores = {"A": {"one": [0.51, 0.61, 0.71]}, "B": {"one": [0.50, 0.60, 0.70]}}
     [one] = all_compared(scores)
     assert one.summary.sign == 1
-
-
-def plan(name: str, out: Path, rows: tuple[TableRow, ...] | None = None) -> TablePlan:
-    """Return a plan of three seeds whose runs have all ended, with scores that grow with the place of the row."""
-    table = read_table(name)
-    rows = rows or table.rows
-    table = type(table)(**{**vars(table), "rows": rows})
-    found = TablePlan(
-        table=table,
-        columns=table.columns,
-        encoders=PretrainedEncoders(recipe="cpu", corpus=out),
-        data=out,
-        out=out,
-        scale=TableScale(),
-    )
-    rng = random.Random(0)
-    for place, row in enumerate(sorted(rows, key=lambda row: (row.step or 10**6) if table.curves else 0)):
-        for seed in range(3):
-            encoder = run_folder(row.encoder or row.name, seed, "encoder", out)
-            encoder.mkdir(parents=True, exist_ok=True)
-            facts = {"finished": {"parameters": 1_480_000}, "settings": {"training": {"steps": 1000}}, "tokens": 10**6}
-            (encoder / "run.json").write_text(json.dumps(facts))
-            seen = {"step": 900 + place, "tokens": 10**7, "seconds": 118.4, "held_out.loss": 6.0}
-            seen |= {"held_out.mlm.loss": 5.1 - place / 10 + rng.random() / 50, "held_out.mlm.accuracy": 0.2}
-            (encoder / "metrics.jsonl").write_text(json.dumps(seen) + "\n")
-            for column in table.columns:
-                best = {"metrics": {s: 0.5 + 0.03 * place + rng.random() / 50 for s in column.measured.values()}}
-                folder = run_folder(row.name, seed, column.name, out)
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / "run.json").write_text(json.dumps({"finished": {"best": {**best, "collapsed": ""}}}))
-    (out / "protocol.json").write_text(json.dumps({"finetuning": "--epochs 3", "pretraining": {}}))
-    return found
 
 
 def test_a_report_of_families_has_a_picture_for_each_column_and_says_what_shows(tmp_path: Path) -> None:

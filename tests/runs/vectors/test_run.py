@@ -15,7 +15,7 @@ import osbert
 from osbert.interop.word_vectors import read_word_vectors
 from osbert.runs.events import Measurement
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
-from osbert.runs.vectors import learners
+from osbert.runs.vectors import clock, learners
 from osbert.training.interruption import Interruption, StopRequest
 from refusals import refusal
 from terminal import run
@@ -79,6 +79,18 @@ def test_a_stopped_run_goes_on_to_the_same_vectors(method: str, corpus: Path, tm
     assert steps == [*range(1, 9)]
     with refusal("begun-with-other-settings", "width"):
         osbert.pretrain(method, corpus=corpus, out=cut, **{**QUICK[method], "width": 13})
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_minutes_replace_the_epochs(method: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no time at all a run learns from one block, or one step, and says how long it took."""
+    monkeypatch.setattr(learners, "BLOCK", 500)
+    monkeypatch.setattr(clock, "ENDING", 60.0)
+    made = osbert.pretrain(method, corpus=corpus, out=tmp_path / "run", **QUICK[method], minutes=0.01)
+    assert made.metrics["step"] == 1 and 0 < made.metrics["tokens"] <= 500 and made.metrics["seconds"] > 0
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["budget"] == {"minutes": 0.01}
+    assert facts["finished"]["wall_seconds"] > 0 and not facts["finished"]["resumed"]
 
 
 def test_cbow_in_two_processes(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,8 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }
 Answer = Callable[[dict[str, Any]], Any]
+# A page that shares two cores with the rest of the suite answers late: 5 seconds, playwright's own limit, are too few.
+expect.set_options(timeout=20_000)
 
 
 class Refused(Exception):
@@ -160,7 +162,7 @@ def open_page(browser: Browser) -> Iterator[Opener]:
         *kinds: str, at: str = "", answers: Mapping[str, Answer] | None = None, **look: Any
     ) -> tuple[Page, Played]:
         context = browser.new_context(accept_downloads=True, **look)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(20_000)
         server, wrong = Played(kinds, answers or {}), []
         context.route("**/*", server.serve)
         page = context.new_page()

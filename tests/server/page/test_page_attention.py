@@ -45,8 +45,18 @@ def show(page: Page, view: str) -> None:
     page.locator(f"input[value={view}]").check(force=True)
 
 
+def drawn(page: Page) -> Page:
+    """Wait until the picture of the last choice stands: its numbers are computed beside the page."""
+    expect(page.locator(".attention")).to_have_attribute("aria-busy", "false")
+    return page
+
+
 def says(page: Page) -> str:
-    return page.locator(".at-readout").inner_text()
+    return drawn(page).locator(".at-readout").inner_text()
+
+
+def strongest(page: Page) -> list[str]:
+    return drawn(page).locator(".attention tbody tr").all_inner_texts()
 
 
 def figure(text: str) -> tuple[float, float]:
@@ -61,7 +71,7 @@ def figure(text: str) -> tuple[float, float]:
 def test_the_file_says_what_was_computed(opened: Page, attention: TextAttention) -> None:
     words = attention.by_word(attention.weights)
     show(opened, "map")
-    opened.locator("canvas").press("ArrowDown")
+    drawn(opened).locator("canvas").press("ArrowDown")
     for row, key in ((0, 0), (0, 1), (0, 2)):
         assert says(opened).startswith(f"From “{attention.words[row]}” to “{attention.words[key]}”")
         value, error = figure(says(opened))
@@ -69,11 +79,11 @@ def test_the_file_says_what_was_computed(opened: Page, attention: TextAttention)
         opened.locator("canvas").press("ArrowRight")
     opened.get_by_label("Head 2").click()
     mean = words[0].mean(axis=0)
-    opened.locator("canvas").press("ArrowDown")
+    drawn(opened).locator("canvas").press("ArrowDown")
     value, error = figure(says(opened))
     assert abs(value - mean[1, 3]) <= error + 1e-6
     opened.get_by_label("Between").select_option("From A to B")
-    rows = opened.locator(".attention tbody tr").all_inner_texts()
+    rows = strongest(opened)
     text_of = attention.placed.text_of[np.unique(attention.placed.word_of, return_index=True)[1]]
     value, error = figure(rows[0])
     assert abs(value - mean[text_of == 0][:, text_of == 1].max()) <= error + 1e-6
@@ -82,7 +92,7 @@ def test_the_file_says_what_was_computed(opened: Page, attention: TextAttention)
 @pytest.mark.parametrize("view", ["lines", "map", "grid", "neurons"])
 def test_every_picture_fits_a_phone_and_is_saved(opened: Page, view: str) -> None:
     show(opened, view)
-    opened.locator("canvas").press("ArrowDown")
+    drawn(opened).locator("canvas").press("ArrowDown")
     expect(opened.locator(".at-readout")).to_have_text(re.compile(r"%"))
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for ending, begins in (("SVG", b"<svg xmlns"), ("PNG", b"\x89PNG")):
@@ -100,14 +110,14 @@ def test_any_number_of_words_is_chosen_by_keyboard(opened: Page, attention: Text
     opened.locator("[role=option]:focus").press("Space")
     expect(opened.locator(".at-words [aria-selected=true]")).to_have_count(2)
     expect(opened.locator(".attention tbody tr")).to_have_count(10)
-    names = {row.split()[0] for row in opened.locator(".attention tbody tr").all_inner_texts()}
+    names = {row.split()[0] for row in strongest(opened)}
     assert names == {*attention.words[:2]}
     opened.get_by_label("Show", exact=True).select_option("Weight × value norm")
     opened.get_by_label("By", exact=True).select_option("Pieces")
     expect(options).to_have_count(len(attention.pieces))
     opened.get_by_label("Show", exact=True).select_option("Rolled out over the layers")
     opened.get_by_label("Layer", exact=True).select_option("Layer 2")
-    value, error = figure(opened.locator(".attention tbody tr").first.inner_text())
+    value, error = figure(strongest(opened)[0])
     assert abs(value - attention.rollout()[1].max()) <= error + 1e-6
 
 

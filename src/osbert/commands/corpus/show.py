@@ -19,6 +19,7 @@ from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
+from osbert.reading.remote import local_copy
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
 from osbert.terminal import open_console
 
@@ -63,7 +64,7 @@ def show(
     trust
         With --masks: import the code that the recipe names as an objective.
     """
-    console = open_console()
+    console, folder = open_console(), local_copy(folder)
     for name, value in (("masks", masks), ("sample", sample or 0)):
         if value < 0:
             raise UserError(f"--{name} must be 0 or more, not {value}.", code="invalid-value")

@@ -17,7 +17,7 @@ from osbert.models.heads.apart import ApartHead
 from osbert.models.heads.text import TextHead
 from osbert.models.pair_architecture import PairArchitecture
 
-PREFIXES = ("bert", "roformer")
+PREFIXES = ("bert", "roformer", "ernie")
 """Prefixes of the backbone's tensors in files with BERT's names."""
 
 OWN = "osbert"
@@ -91,6 +91,14 @@ DECODER = "cls.predictions.decoder.weight"
 SCORES_BIAS = "final_logits_bias"
 """BART's bias of the scores of pieces, which is not learned and usually 0."""
 
+_TABLES = {
+    "pieces": "word_embeddings",
+    "segments": "token_type_embeddings",
+    "tasks": "task_type_embeddings",
+    "positions": "position_embeddings",
+}
+"""Our tables of embeddings -> theirs."""
+
 PIECES = "embeddings.word_embeddings.weight"
 
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -144,11 +152,16 @@ def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {"embeddings.pieces.weight": (PIECES,)}
-    if architecture.segments and not architecture.segment_scores:
-        names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
-    if architecture.positions == "learned":
-        names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
+    tables = {
+        "segments": bool(architecture.segments) and not architecture.segment_scores,
+        "tasks": bool(architecture.tasks),
+        "positions": architecture.positions == "learned",
+    }
+    names: dict[str, tuple[str, ...]] = {
+        f"embeddings.{name}.weight": (f"embeddings.{_TABLES[name]}.weight",)
+        for name in _TABLES
+        if tables.get(name, True)
+    }
     if architecture.distance_scores:
         names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
@@ -303,7 +316,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     of_some = (
         *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
         *("buckets", "farthest", "distance_projections", "project_first", "segment_scores"),
-        *("query_vector", "piece_biases"),
+        *("query_vector", "piece_biases", "tasks"),
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     # Try the smallest explanation first: settings that only families vary are blamed only if the rest does not help.

@@ -113,7 +113,7 @@ class PaddedGraph(nn.Module):
         positions = torch.arange(ids.shape[1], device=ids.device)  # (T,)
         total = self.pieces(ids)
         if embeddings.segments is not None:
-            total = total + embeddings.segments(segments)
+            total = total + embeddings.kinds(segments)
         if embeddings.positions is not None:
             total = total + embeddings.positions(positions + embeddings.first)
         hidden = embeddings.finished(total)

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Backbone, States, StepSize, matrix_weights
 from osbert.models.recurrent.characters import CharacterEncoder
-from osbert.models.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps
+from osbert.models.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps, both_ends
 from osbert.models.recurrent.spelling import spellings
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -58,14 +57,9 @@ class Bilm(Backbone):
                 part.initialise()
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the last layer's states. Both halves of a summary have read the whole sequence.
-
-        They are the first half of the last token's state and the second half of the first token's.
-        """
+        """Return the last layer's states. Both halves of a summary have read the whole sequence."""
         *_, hidden = self.layers(batch)
-        lasts = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
-        side = self.architecture.side
-        summary = torch.cat([hidden[lasts, :side], hidden[batch.starts, side:]], 1)  # (B, D)
+        summary = both_ends(hidden, batch)
         return States(hidden=hidden, summary=summary, pooled=summary)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:

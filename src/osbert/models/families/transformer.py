@@ -87,9 +87,10 @@ class Transformer(Backbone):
         return self.embeddings.pieces
 
     def share_tables(self, owner: Self) -> None:
-        """Share the tables of pieces, positions and segments of `owner`, which must have the same embedding width."""
+        """Share the tables of pieces, positions, segments and tasks of `owner`, whose embeddings are as wide."""
         own, others = self.embeddings, owner.embeddings
         own.pieces, own.positions, own.segments = others.pieces, others.positions, others.segments
+        own.tasks = others.tasks
 
     def initialise(self) -> None:
         """Initialise all weights; adapters start as the identity."""

@@ -106,3 +106,13 @@ class DirectionsLayer(nn.Module):
                 [self.forth(left, steps.forth, steps.sizes), self.back(right, steps.back, steps.sizes)], 1
             )
             return found + torch.cat([left, right], 1) if self.residual else found
+
+
+def both_ends(hidden: Tensor, batch: Batch) -> Tensor:
+    """Return a state (B, D) of each sequence whose halves, one of each direction, have both read all of it.
+
+    They are the first half of the last token's state and the second half of the first token's.
+    """
+    lasts = functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+    side = hidden.shape[1] // 2
+    return torch.cat([hidden[lasts, :side], hidden[batch.starts, side:]], 1)

@@ -1,5 +1,8 @@
 """Embeddings: piece + segment + learned position, summed, normalised, dropped out (BERT, section 3, figure 2).
 
+A model with a task embedding (ERNIE 2.0, Sun et al. 2020) adds one vector more. The column of segments holds both:
+segment + task * number of segments, so that batches need no further column and task 0 is any batch as it is.
+
 Also the vectors of distances, for models with relative positions (DeBERTa, Transformer-XL).
 """
 
@@ -42,6 +45,7 @@ class Embeddings(nn.Module):
         # With segment scores (XLNet) segments act inside attention only.
         vectors = architecture.segments and not architecture.segment_scores
         self.segments = nn.Embedding(architecture.segments, width) if vectors else None
+        self.tasks = nn.Embedding(architecture.tasks, width) if architecture.tasks else None
         self.query = nn.Embedding(1, width) if architecture.query_vector else None
         self.query_piece: int | None = None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
@@ -68,10 +72,18 @@ class Embeddings(nn.Module):
             # XLNet's query stream must not see the token itself: one vector for all.
             total = torch.where(unseen[:, None], self.query.weight, total)
         if self.segments is not None:
-            total = total + self.segments(batch.segments)
+            total = total + self.kinds(batch.segments)
         if self.positions is not None:
             total = total + self.positions(batch.positions + self.first if self.first else batch.positions)
         return self.finished(total)
+
+    def kinds(self, segments: Tensor) -> Tensor:
+        """Return the embeddings (..., D') of segments (...), and of the tasks that they hold, if there is a table."""
+        assert self.segments is not None
+        if self.tasks is None:
+            return self.segments(segments)
+        count = self.segments.num_embeddings
+        return self.segments(segments % count) + self.tasks(segments // count)
 
     def unseen(self, batch: Batch) -> Tensor | None:
         """Return the mask (N,) of unseen tokens: the batch's, else those of `query_piece`; None if there are none."""

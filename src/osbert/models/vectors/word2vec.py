@@ -21,11 +21,13 @@ ROW = 32
 """Words in a row. Their windows extend into the neighbouring rows."""
 GROUP = 16
 """Most rows in a step."""
-NEGATIVES = 64
-"""Noise words sampled for a step."""
+NEGATIVES = {"skip-gram": 64, "cbow": 32}
+"""Noise words sampled for a step, by method. CBOW has a prediction per word, skip-gram one per pair."""
 STABLE = 3.0
 """Largest product of the learning rate and the expected number of gradients of one table row in a step. Above it the
 vectors of frequent words diverge."""
+NEVER = np.iinfo(np.int32).max
+"""A distance that is wider than any window."""
 POWER = 0.75
 """Exponent of the counts in the distribution of noise words (Mikolov et al. 2013b, section 2.2)."""
 
@@ -111,17 +113,17 @@ def steps(
         return
     # Filled up to whole rows; padding belongs to text -1, which pairs with no text.
     missing = -len(ids) % ROW
-    widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing))
-    ids, texts = np.pad(ids, (0, missing)), np.pad(texts, (0, missing), constant_values=-1)
+    widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing)).astype(np.int32)
+    ids, texts = np.pad(ids, (0, missing)), np.pad(texts.astype(np.int32), (0, missing), constant_values=-1)
     rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
-    distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window))  # (S, E)
+    distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window)).astype(np.int32)  # (S, E)
     # Distance 0 is the word itself, which is no pair. Beyond the ends the text is -2, unlike padding's -1.
-    near, others = distances[None] * (distances > 0), _around(texts, window, -2)
+    near, others = np.where(distances > 0, distances, NEVER), _around(texts, window, -2)
+    # The window that decides is that of the row's word (CBOW) or of the word around it (skip-gram).
+    wide = widths.reshape(-1, ROW, 1) if centred else _around(widths, window, 0)[:, None, :]
     for start in range(0, len(rows), group):
         part = slice(start, start + group)
-        # The window that decides is that of the row's word (CBOW) or of the word around it (skip-gram).
-        wide = widths.reshape(-1, ROW)[part, :, None] if centred else _around(widths, window, 0)[part, None, :]
-        pairs = (near <= wide) & (near > 0) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
+        pairs = (near <= wide[part]) & (texts.reshape(-1, ROW)[part, :, None] == others[part, None, :])
         yield WindowStep(
             ids=torch.from_numpy(rows[part]),
             around=torch.from_numpy(around[part]),
@@ -145,8 +147,9 @@ def skip_gram(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: fl
     push = torch.sigmoid_(inputs @ others.T).mul_(drawn)  # (R, S, M)
     width = inputs.shape[2]
     change = torch.cat([(pull.transpose(1, 2) @ inputs).view(-1, width), _against(push, inputs)])
-    vectors.inputs.index_add_(0, step.ids.reshape(-1), (pull @ targets + push @ others).view(-1, width), alpha=rate)
-    vectors.outputs.index_add_(0, torch.cat([step.around.reshape(-1), noise]), change, alpha=rate)
+    error = (pull @ targets + push @ others).view(-1, width)
+    _add(vectors.inputs, step.ids.reshape(-1), error.mul_(rate))
+    _add(vectors.outputs, torch.cat([step.around.reshape(-1), noise]), change.mul_(rate))
 
 
 def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, rate: float) -> None:
@@ -155,19 +158,18 @@ def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, 
     As in word2vec's code and in gensim, each of these rows gets the full gradient of the mean, not divided by their
     number. `noise` as in `skip_gram`.
     """
-    targets, others = embedding(step.ids, vectors.outputs), vectors.outputs[noise]
+    width, rows = vectors.inputs.shape[1], step.ids.reshape(-1)
+    targets, others = embedding(rows, vectors.outputs), embedding(noise, vectors.outputs)
     number = step.pairs.sum(2, keepdim=True)
-    means = (step.pairs @ embedding(step.around, vectors.inputs)).div_(number.clamp(min=1))  # (R, S, D)
-    # Words without any context predict nothing.
-    predicted = (number > 0).to(means.dtype)
-    pull = torch.sigmoid_(-(means * targets).sum(2, keepdim=True)).mul_(predicted)  # (R, S, 1)
-    drawn = (step.ids[:, :, None] != noise).to(means.dtype).mul_(predicted * (-negative / len(noise)))
-    push = torch.sigmoid_(means @ others.T).mul_(drawn)  # (R, S, M)
-    width = means.shape[2]
-    error = step.pairs.transpose(1, 2) @ (pull * targets + push @ others)  # (R, E, D)
-    change = torch.cat([(pull * means).view(-1, width), _against(push, means)])
-    vectors.inputs.index_add_(0, step.around.reshape(-1), error.view(-1, width), alpha=rate)
-    vectors.outputs.index_add_(0, torch.cat([step.ids.reshape(-1), noise]), change, alpha=rate)
+    means = torch.bmm(step.pairs, embedding(step.around, vectors.inputs)).div_(number.clamp(min=1)).view(-1, width)
+    # Words without any context predict nothing. The rate scales the few errors instead of the many changes.
+    scale = number.view(-1, 1).clamp(max=1).mul_(rate)  # (R S, 1)
+    pull = torch.sigmoid_(-(means * targets).sum(1, keepdim=True)).mul_(scale)
+    push = torch.sigmoid_(means @ others.T).mul_((rows[:, None] != noise) * (scale * (-negative / len(noise))))
+    change = torch.cat([pull * means, push.T @ means])
+    error = targets.mul_(pull).addmm_(push, others).view(*step.ids.shape, width)
+    _add(vectors.inputs, step.around.reshape(-1), torch.bmm(step.pairs.transpose(1, 2), error).view(-1, width))
+    _add(vectors.outputs, torch.cat([rows, noise]), change)
 
 
 def loss(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, centred: bool) -> tuple[float, float]:
@@ -191,6 +193,12 @@ def _around(values: NDArray[np.integer], reach: int, fill: int) -> NDArray[np.in
     padded = np.pad(values, reach, constant_values=fill)
     # A view of all windows, of which every ROW-th is copied.
     return np.lib.stride_tricks.sliding_window_view(padded, ROW + 2 * reach)[::ROW].copy()
+
+
+def _add(table: Tensor, rows: Tensor, change: Tensor) -> None:
+    """Add the change (n, D) to these rows (n,) of the table; a row may occur several times."""
+    # On CPU scatter_add_ takes half the time of index_add_.
+    table.scatter_add_(0, rows[:, None].expand(-1, table.shape[1]), change)
 
 
 def _against(push: Tensor, inputs: Tensor) -> Tensor:

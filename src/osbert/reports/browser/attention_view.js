@@ -49,9 +49,10 @@ export function attentionView(root, record) {
     return draw();
   }
 
-  /** Put the picture together anew. What was begun before and is not finished is given up. */
+  /** Put the picture together anew. What was begun before and is not finished is given up. While it is made the view is busy. */
   async function draw() {
     const mine = (round += 1);
+    root.ariaBusy = "true";
     const only = state.view === "neurons" ? new Set(numbers.neuronHeads.map((head) => head.join(" "))) : null;
     if (only?.size && !only.has(state.heads[0].join(" "))) state.heads = [numbers.neuronHeads.find(([layer]) => layer === state.layer) ?? numbers.neuronHeads[0]];
     if (only) state.heads = state.heads.slice(0, 1);
@@ -68,6 +69,7 @@ export function attentionView(root, record) {
     fill(table, strongestTable());
     about.textContent = caption();
     measure();
+    root.ariaBusy = "false";
     if (state.view === "grid") await fillGrid(mine);
   }
 

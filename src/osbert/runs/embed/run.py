@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
@@ -15,17 +14,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from osbert import __version__
-from osbert.errors import UserError
 from osbert.files import replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
-from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
-from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.remote import ObjectAddress, local_copy, local_output
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (
     LINES,
     LineStream,
@@ -38,7 +36,10 @@ from osbert.runs.embed.output import (
 )
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.embed.windows import GrowingColumns, RowBatches, kept_as
+from osbert.runs.embed.tasks import EmbeddingWork, joined
+from osbert.runs.embed.windows import GrowingColumns, kept_as
+from osbert.runs.file_options import TextOptions
+from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
@@ -100,9 +101,14 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
+    texts = replace(texts, path=local_copy(texts.path))
+    if isinstance(out, Path) and not is_streamed(out) and ObjectAddress.of(out):
+        with local_output(out) as local:
+            done = embed_file(model, texts, out=local, vectors=vectors, opening=opening, watch=watch)
+        return replace(done, path=out)
     form = form_of(out, vectors or VectorOptions())
     vectors = fitting(vectors or VectorOptions(), form, out)
-    begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch)
+    begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)
     if not isinstance(out, Path) or is_streamed(out):
         with TemporaryDirectory(prefix="osbert-") as place, named_as_given(folder := Path(place)):
             path = folder / f"finished{form}"
@@ -134,21 +140,20 @@ class _Embedding:
     folder: Path
     opening: Opening
     watch: Watch
+    reading: TextOptions
     work: UnfinishedOutput | None = None
     stream: BinaryIO | None = None
 
     def complete(self, rows: TextRows) -> FileVectors:
         """Embed the remaining texts, and write the file of vectors."""
+        plan = row_plan(self.reading, is_kept=self.work is not None)
         before = self.work.begun if self.work else {}
         self._say(rows.describe(), *(() if before else rows.check()))
-        source = open_folder(self.model, self.opening)
-        weights = source.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(source, device=self.options.device)
-        rows.fit(engine)
-        embedder = _embedder(engine, self.options)
-        self._say(*(f"{self.model}: {remark}" for remark in engine.remarks), *remarks(self.options, engine))
-        kept = rows.others if self.options.keep_columns else {}
-        facts = {**_facts(embedder, rows, weights), "output": self.out.form, **({"kept": [*kept]} if kept else {})}
+        source = self.source(rows)
+        opened = EmbeddedRows.open(source, rows)
+        embedder, facts = opened.embedder, opened.facts
+        self._say(*(f"{self.model}: {remark}" for remark in opened.engine.remarks))
+        self._say(*remarks(self.options, opened.engine))
         if before and self.work:
             self.work.refuse_other({"output": self.out.path.suffix, **before["facts"]}, facts)
         else:
@@ -157,18 +162,47 @@ class _Embedding:
             if self.work:
                 self.work.begin(facts, rows.count)
         count = before.get("count", rows.count)
-        growing = LineStream(self.stream) if self.stream and self.out.form == ".jsonl" else GrowingFiles(self.folder)
-        if growing.tally:
-            self._say(f"going on after {growing.tally['rows']:,} of {counted(count, 'text')}")
-        tables = rows.table.format.kind != "lines"
-        windows = RowBatches(embedder=embedder, is_json=self.out.form == ".jsonl", tables=tables, kept=kept)
-        texts = counted(count, "text")
-        with explaining_stops(self.work, lambda: growing.tally.get("rows", 0), texts, self.watch):
-            self._follow(growing, rows, windows, count)
+        if plan is None:
+            growing = self._grown(opened, count)
+        else:
+            growing = self._grown_in_tasks(RowTasks(plan=plan, folder=self.folder), opened, source)
         settings = {"osbert": __version__, "model": str(self.model.resolve()), "file": str(rows.file), **facts}
         shape = self._finish(growing, embedder, settings)
         path = None if self.stream else self.out.path
         return FileVectors(path=path, shape=shape, settings=embedder.settings, tally=growing.tally)
+
+    def source(self, rows: TextRows) -> EmbeddingSource:
+        """Return what is embedded, by which model, into which form."""
+        return EmbeddingSource(
+            model=self.model,
+            texts=TextFile(rows.before.path, self.reading),
+            options=self.options,
+            opening=self.opening,
+            form=self.out.form,
+        )
+
+    def _grown(self, opened: EmbeddedRows, count: int) -> GrowingColumns:
+        """Embed the remaining texts in this process."""
+        growing = LineStream(self.stream) if self.stream and self.out.form == ".jsonl" else GrowingFiles(self.folder)
+        texts = counted(count, "text")
+        if growing.tally:
+            self._say(f"going on after {growing.tally['rows']:,} of {texts}")
+        with explaining_stops(self.work, lambda: growing.tally.get("rows", 0), texts, self.watch):
+            self.watch(EmbeddingProgress(done=growing.tally.get("rows", 0), count=count))
+            for done in opened.grow(growing):
+                self.watch(EmbeddingProgress(done=done, count=count))
+            opened.rows.before.require_rows(growing.tally.get("rows", 0), count)
+            opened.rows.before.require_same(whole=True)
+        return growing
+
+    def _grown_in_tasks(self, tasks: RowTasks, opened: EmbeddedRows, source: EmbeddingSource) -> GrowingColumns:
+        """Embed all texts in tasks."""
+
+        def report(done: int, count: int) -> None:
+            self.watch(EmbeddingProgress(done=done, count=count))
+
+        parts = tasks.run(EmbeddingWork.of(source, opened.facts), opened.windows, report)
+        return joined(parts, self.folder / "tasks-joined")
 
     def _finish(self, growing: GrowingColumns, embedder: Embedder, settings: Mapping[str, Any]) -> tuple[int, ...]:
         """Write the output from the columns, unless it was streamed; return the shape of all vectors."""
@@ -186,37 +220,6 @@ class _Embedding:
     def _say(self, *lines: str) -> None:
         for line in lines:
             self.watch(Notice(line))
-
-    def _follow(self, growing: GrowingColumns, rows: TextRows, windows: RowBatches, count: int) -> None:
-        """Embed the remaining texts, window by window."""
-        names = rows.columns.texts
-        done = growing.tally.get("rows", 0)
-        self.watch(EmbeddingProgress(done=done, count=count))
-        for window in windows.of(islice(rows.rows(), done, None), names):
-            rows.before.require_same()  # so that what is kept is always of one content
-            windows.grow(growing, window, names)
-            self.watch(EmbeddingProgress(done=growing.tally["rows"], count=count))
-        rows.before.require_rows(growing.tally.get("rows", 0), count)
-        rows.before.require_same(whole=True)
-
-
-def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
-    if options.tokens < 1:
-        raise UserError(f"--tokens must be at least 1, not {options.tokens}.", code="invalid-value")
-    return engine.embedder(options, tokens=options.tokens)
-
-
-def _facts(embedder: Embedder, rows: TextRows, weights: str) -> dict[str, Any]:
-    """Return the facts that must be equal to resume a run. They contain no folders: data may move."""
-    return {
-        "input": rows.before.sha256,
-        "columns": list(rows.columns.texts),
-        "form": rows.table.format.describe(),
-        "weights": weights,
-        "tokenizer": embedder.packer.tokenizer.fingerprint,
-        "vectors": asdict(embedder.settings),
-        "tokens": embedder.tokens,
-    }
 
 
 def _write(growing: GrowingFiles, embedder: Embedder, out: VectorOutput, settings: Mapping[str, Any]) -> None:

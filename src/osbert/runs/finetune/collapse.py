@@ -8,7 +8,7 @@ from typing import Any
 from osbert.runs.finetune.defaults import STEPS
 from osbert.terminal import counted
 
-HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
+HIGH = {"full": 5e-5, "none": 1e-2, "adapters": 1e-3, "lora": 1e-3}
 """Learning rate, by kind of tuning, from which on the first advice is a lower one."""
 
 

@@ -188,7 +188,7 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
 
 
 def check_few(built: Any) -> None:
-    """Raise UserError if settings conflict with tuning few weights of a frozen encoder (adapters, LoRA)."""
+    """Raise UserError if settings conflict with tuning few weights, or none, of a frozen encoder."""
     tuning = built.training.tuning
     problems = Problems(heading=f"--tuning {tuning} cannot be used so")
     if built.from_scratch:

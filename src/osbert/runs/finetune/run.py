@@ -183,7 +183,7 @@ class FinetuneTrainer:
                 length = min(one.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
                 write_sentence_model(folder, model, width=sizes.width)
-            if self.settings.tuning != "full" and not self.settings.merge:
+            if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 
     @property

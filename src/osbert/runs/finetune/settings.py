@@ -12,9 +12,9 @@ from typing import Literal
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import Precision, TrainingSettings
 
-Kind = Literal["full", "adapters", "lora"]
+Kind = Literal["full", "none", "adapters", "lora"]
 
-RANKS = {"full": 0, "adapters": 64, "lora": 8}
+RANKS = {"full": 0, "none": 0, "adapters": 64, "lora": 8}
 """Default bottleneck width of adapters and rank of LoRA, by kind of tuning."""
 
 PERIOD = re.compile(r"(\d+) steps?|(\d+(?:\.\d+)?) epochs?")
@@ -65,9 +65,10 @@ class FinetuneSettings:
     """Layers of a bidirectional LSTM on top of the encoder (Table 5, + BiLSTM), newly initialised unless the encoder
     has them; 0 for no change. They need a higher learning rate than 3e-5, or many epochs."""
     tuning: Kind = "full"
-    """What is trained besides the task's layer. full: the whole encoder; adapters: small layers in its blocks (Houlsby
-    et al. 2019); lora: low-rank changes of its query and value matrices (Hu et al. 2021). For adapters and lora only
-    the tuned weights are stored, a few megabytes; the run folder then needs the model that it was tuned on."""
+    """What is trained besides the task's layer. full: the whole encoder; none: at most its pooler, so that the last
+    layer's states are fixed features; adapters: small layers in its blocks (Houlsby et al. 2019); lora: low-rank
+    changes of its query and value matrices (Hu et al. 2021). For adapters and lora only the tuned weights are stored, a
+    few megabytes; the run folder then needs the model that it was tuned on."""
     rank: int = 0
     """Width of adapters or rank of lora; 0 for 64 and 8."""
     merge: bool = False
@@ -108,7 +109,8 @@ class FinetuneSettings:
 
     def _conflicts(self) -> Iterator[str]:
         """Yield a message for each setting that has no effect beside another one."""
-        idle: dict[str, tuple[str, ...]] = {"tuning": ("rank", "merge") if self.tuning == "full" else ("frozen",)}
+        unused = {"full": ("rank", "merge"), "none": ("rank", "merge", "frozen")}
+        idle: dict[str, tuple[str, ...]] = {"tuning": unused.get(self.tuning, ("frozen",))}
         if self.few_shot not in ("auto", "none"):
             idle["few_shot"] = ("rank", "merge", "frozen", "recurrent", "auxiliary")
             if self.tuning != "full":
@@ -139,6 +141,8 @@ class FinetuneSettings:
             checkpoint_every=self.checkpoint_every,
             evaluate_every=0,
             keep=1,
+            # The weights of the best epoch are kept by the newest checkpoint on disk, which must not be one behind.
+            checkpoint_writing="foreground",
         )
 
 

@@ -18,6 +18,8 @@ def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
     """
     if kind == "adapters":
         learn_only(backbone, adapted(backbone))
+    elif kind == "none":
+        learn_only(backbone, ())
     elif kind == "lora":
         learn_only(backbone, add_low_rank(backbone, rank))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
-from osbert.runs.file_options import FileOptions
+from osbert.runs.file_options import FileTaskOptions
 from osbert.tasks import Prediction, Task
 from osbert.tasks.record import OF_LABEL, Probability
 
@@ -99,5 +99,5 @@ class PredictionKeywords:
     """The keywords of `osbert.predict`: what is written, how the file is read, and how the run's folder is opened."""
 
     options: PredictionOptions
-    file: FileOptions
+    file: FileTaskOptions
     opening: Opening

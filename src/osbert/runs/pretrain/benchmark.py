@@ -14,6 +14,7 @@ from osbert.errors import UserError
 from osbert.evaluation.speed import FORMULA, peak
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs import bench_corpus
+from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.runs.pretrain.speed_test import SpeedTest, loader_ceiling, phases
 from osbert.training.processor import choose
@@ -51,7 +52,7 @@ def measure_speed(
                 padding=max(0, getattr(model, "first_position", 0) - 1),  # positions begin behind it
             ).folder
         plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
-        return _figures(plan, Path(folder) / "run", seconds=seconds)
+        return _figures(with_passes(plan, Path(folder) / "run"), Path(folder) / "run", seconds=seconds)
 
 
 def _figures(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def _figures(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, 
         "formula": FORMULA,
         "memory_before": test.memory_before,
         "batch": plan.settings.data.batch,
+        "micro_tokens": plan.settings.data.micro_tokens,
         "phases": [_phase(test, phase.length, seconds=each, peak_flops=most.flops) for phase in parts],
     }
 

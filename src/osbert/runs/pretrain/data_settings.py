@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from osbert.data.loader import LoaderSettings
+from osbert.data.stages import Curriculum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,11 @@ class DataSettings(LoaderSettings):
     streams: bool = False
     """Cut the corpus into `batch` contiguous streams; each step has the next sequence of each, as model.memory needs.
     Documents follow each other, and `short`, `cross_documents`, `pool` and `duplicates` have no effect."""
+    curriculum: Curriculum = "together"
+    """How the steps are divided among several objectives. together: each step trains all of them on the same sequences.
+    Otherwise each step trains one, with sequences of its own, and all have the same number of steps: at_once draws one
+    of all; one_by_one trains one after the other; continual brings in one in each stage, while the others go on
+    (ERNIE 2.0)."""
     long_share: float = 0.0
     """Fraction of the steps, the last ones, with longer sequences; BERT: 0.1."""
     long_length: int = 512

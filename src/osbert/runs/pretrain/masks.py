@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from osbert.data.example import Example
+from osbert.data.stages import Stages
 from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
@@ -39,13 +40,15 @@ class MaskSample:
     def text(self, count: int) -> Iterator[Text | Table]:
         """Yield lines: `count` sequences as the model sees them, and a table of the rates."""
         plan, tokenizer = self.plan, self.plan.tokenizer
+        # With a curriculum only one objective has labels here.
+        objectives = {name: one for name, one in plan.objectives.items() if name in self.examples[0].targets}
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield marked(example, self.pieces, tokenizer, plan.objectives)
+            yield marked(example, self.pieces, tokenizer, objectives)
         yield Text()
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
-        yield rates_table(self.rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
+        yield rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)
 
 
 def sample_masks(
@@ -62,5 +65,7 @@ def sample_masks(
             f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.",
             code="options-exclude-each-other",
         )
-    stream = plan.loader(length=plan.settings.data.length).examples(Cursor())
+    loader = plan.loader(length=plan.settings.data.length)
+    # With a curriculum only its own steps have masks.
+    stream = (loader.loaders[masked.name] if isinstance(loader, Stages) else loader).examples(Cursor())
     return MaskSample(plan=plan, pieces=masked.pieces, examples=list(islice(stream, max(SAMPLED, least))))

@@ -72,7 +72,7 @@ class Size:
         """The most tokens in one pass through the model."""
         data = self.plan.settings.data
         step = data.batch * data.length
-        return min(step, data.micro_tokens or step)
+        return min(step, data.pass_tokens or step)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,10 @@ from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
+from osbert.reading.remote import local_copy
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.runs.vectors.run import VectorRun
@@ -87,6 +89,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
             with nullcontext() if group.size > 1 else wish.at_once():
                 plan = group.each(request.plan)
                 fresh = group.first(partial(_hold, request.out, held))
+                plan = with_passes(plan, request.out, watch, group)
                 plan = within_minutes(plan, request.out, watch, group)
         except StopRequest:
             watch(Notice("Stopped before the first step."))
@@ -113,10 +116,11 @@ def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Wa
         run = VectorRun(
             name=Path(request.recipe).stem,
             settings=settings,
-            corpus=Corpus.open(request.corpus),
+            corpus=Corpus.open(local_copy(request.corpus)),
             out=request.out,
             watch=watch,
             wish=wish,
+            begun=request.begun,
         )
         if not run.complete():
             raise StopRequest

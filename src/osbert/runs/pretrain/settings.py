@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
+from osbert.data.stages import Stages
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
@@ -19,6 +20,8 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
+from osbert.reading.remote import local_copy
+from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrained_tokens import origin_facts
 from osbert.runs.vectors.settings import vector_schema
@@ -119,13 +122,17 @@ class PretrainPlan:
             return {}
         return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
 
-    def loader(self, *, length: int) -> PretrainingLoader:
+    def loader(self, *, length: int) -> PretrainingLoader | Stages:
         """Return the loader of steps with sequences of at most `length` tokens."""
         data = self.settings.data
         length = max(one.room(length, self.tokenizer.form.specials(1)) for one in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
         kind = StreamLoader if data.streams else PretrainingLoader
-        return kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
+        loader = kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
+        if data.curriculum == "together":
+            return loader
+        sizes = self.settings.model
+        return Stages(loader, data.curriculum, segments=sizes.segments if getattr(sizes, "tasks", 0) else 0)
 
     def facts(self) -> dict[str, Any]:
         """Return facts that identify the inputs, and those for the report. No folders: data may move."""
@@ -174,6 +181,7 @@ def read_plan(
     if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
+    corpus = local_copy(corpus)
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
@@ -290,6 +298,9 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
     for name, objective in plan.objectives.items():
         for objection in objective.objections(settings.model):
             problems.add(objection, code="invalid-setting")
+        if objective.marked and not corpus.marks_capitals:
+            told = f"{name} needs a corpus with marks of capital letters. Build {corpus.folder} again with --capitals."
+            problems.add(told, code="invalid-setting")
         if not objective.weight > 0:
             told = f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
             problems.add(told, code="invalid-setting")
@@ -298,7 +309,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
         problems.add(str(error), code=error.code)
-    for conflict in (*_conflicts(plan), *_stream_conflicts(plan)):
+    for conflict in conflicts(plan.objectives, settings.data, settings.model):
         problems.add(conflict, code="invalid-setting")
     if settings.minutes and "training.steps" in plan.given:
         problems.add(
@@ -351,39 +362,3 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
             f"{tokenizer.pad + 1}, or 0 to begin at 0.",
             code="invalid-setting",
         )
-
-
-def _stream_conflicts(plan: PretrainPlan) -> Iterator[str]:
-    """Yield a message if a corpus cannot be read as streams, or must be."""
-    own = [name for name, objective in plan.objectives.items() if objective.lays_out()]
-    if plan.settings.data.streams and own:
-        yield f"data.streams = true cuts the text regardless of sequences, but {own[0]} lays out its own. Drop one."
-    if (memory := getattr(plan.settings.model, "memory", 0)) and not plan.settings.data.streams:
-        yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
-
-
-def _conflicts(plan: PretrainPlan) -> Iterator[str]:
-    """Yield a message for each pair of objectives or settings that conflict."""
-    kinds = {name: type(objective) for name, objective in plan.objectives.items()}
-    for name, objective in plan.objectives.items():
-        if plan.settings.data.duplicates and objective.course():
-            yield (
-                f"data.duplicates = {plan.settings.data.duplicates} repeats the masks of earlier epochs, which "
-                f"{name}.later_rates changes in the course of the run. Leave one out."
-            )
-    own = [name for name, kind in kinds.items() if kind.lays_out()]
-    if plan.settings.data.cross_documents and own:
-        yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
-    for other in own[1:]:
-        # The loader asks the first alone: no sequence would have a target of the other.
-        yield f"{own[0]} and {other} both lay out sequences. Leave one out."
-    hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
-    for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
-        others = [other for other in hiding if other != name]
-        yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
-    noisy: list[str] = []
-    for name, kind in kinds.items():
-        if kind.before_noise and noisy:
-            yield f"{name} would take what {noisy[0]} has hidden for text. Name {name} before {noisy[0]} in objectives."
-        elif not kind.before_noise and kind.corrupts():
-            noisy.append(name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.data.loader import PretrainingLoader
+from osbert.data.stages import Stages
 from osbert.data.step import Cursor
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
@@ -83,7 +84,7 @@ class SpeedTest:
         self.trainer.save()
         return time.perf_counter() - started
 
-    def _loader(self, length: int, *, batch: int) -> PretrainingLoader:
+    def _loader(self, length: int, *, batch: int) -> PretrainingLoader | Stages:
         settings = self.plan.settings
         data = replace(settings.data, batch=batch, pool=min(settings.data.pool, POOL))
         return replace(self.plan, settings=replace(settings, data=data)).loader(length=length).part(self.group.part)

@@ -131,8 +131,7 @@ class TableColumn:
 
     def _lines(self, path: Path) -> tuple[list[bytes], bytes]:
         """Return the lines of a file and its header line, b"" if it has none."""
-        lines = unpacked(path).split(b"\n")
-        lines = [line + b"\n" for line in (lines if lines[-1] else lines[:-1])]
+        lines = io.BytesIO(unpacked(path)).readlines()
         return (lines[1:], lines[0]) if self.header and lines else (lines, b"")
 
 

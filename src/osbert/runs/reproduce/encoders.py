@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from osbert import recipe
+from osbert.corpus.shards import Corpus
 from osbert.errors import Problems, UserError
 from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table, defaults, difference
 from osbert.runs.pretrain.run import MODELS
-from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
+from osbert.runs.pretrain.settings import read_plan, read_settings
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import StudyTrial
+from osbert.runs.vectors.settings import StaticSettings, read_vector_settings, vector_schema
 from osbert.training.run_folder import HARMLESS, RunFolder, changed_settings
 
 PRETRAINING = "pretraining"
@@ -69,9 +73,9 @@ class PretrainedEncoders:
             if row.encoder:
                 continue
             folder = self.folder(row, seed, out)
-            seeded = {"training.seed": seed, "data.seed": seed}
+            seeded = dict.fromkeys(("seed",) if self._is_static(row) else ("training.seed", "data.seed"), seed)
             command = ("pretrain", row.recipe or self.recipe, *words(self.given(row)), *words(seeded))
-            command += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
+            command += ("--corpus", str(row.own_corpus(self.corpus)), "--out", str(folder), *self.opening.words)
             yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
     def folder(self, row: TableRow, seed: int, out: Path) -> Path:
@@ -82,25 +86,38 @@ class PretrainedEncoders:
     def given(self, row: TableRow) -> dict[str, Any]:
         """Return the settings that override a row's recipe. Precedence, lowest first: defaults, the row's defaults,
         `settings`, the row's own."""
-        return {**self.usual, **row.usual, **self.settings, **row.pretraining}
+        given = {**self.usual, **row.usual, **self.settings, **row.pretraining}
+        if self._is_static(row):
+            # The settings of a network that the user gives for all rows, such as model.layers, are not of static
+            # vectors.
+            names = {field.name for field in dataclasses.fields(StaticSettings)}
+            return {name: value for name, value in given.items() if name in row.usual or name in names}
+        return given
+
+    def _is_static(self, row: TableRow) -> bool:
+        return vector_schema(recipe.read(row.recipe or self.recipe)) is not None
 
     def read(self, row: TableRow) -> Any:
         """Return the settings of a row's pretraining. Raises UserError for a setting that its recipe does not have."""
-        return read_settings(row.recipe or self.recipe, keywords(self.given(row)), opening=self.opening)
+        name, given = row.recipe or self.recipe, keywords(self.given(row))
+        return read_vector_settings(name, given) or read_settings(name, given, opening=self.opening)
 
-    def plan(self, row: TableRow, out: Path) -> PretrainPlan:
-        """Return the plan of a row's pretraining. Raises UserError if it cannot begin."""
-        recipe, given = row.recipe or self.recipe, keywords(self.given(row))
-        return read_plan(recipe, given, corpus=self.corpus, out=out / "any", opening=self.opening)
+    def check(self, row: TableRow, out: Path) -> Any:
+        """Return the settings of a row's pretraining. Raises UserError if it cannot begin."""
+        if self._is_static(row):
+            return self.read(row)
+        name, given = row.recipe or self.recipe, keywords(self.given(row))
+        corpus = row.own_corpus(self.corpus)
+        return read_plan(name, given, corpus=corpus, out=out / "any", opening=self.opening).settings
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return the resolved settings, and the hashes of the corpus and the tokenizer."""
-        plans: dict[str, PretrainPlan] = {}
+        settings: dict[str, Any] = {}
         wrong: dict[str, UserError] = {}
         for row in rows:
             if not row.encoder:
                 try:
-                    plans[row.name] = self.plan(row, out)
+                    settings[row.name] = as_table(self.check(row, out))
                 except UserError as error:
                     wrong[row.name] = error
         problems = Problems(heading="These encoders cannot be pretrained")
@@ -109,14 +126,15 @@ class PretrainedEncoders:
             names = [name for name in wrong if str(wrong[name]) == said]
             problems.add_from(", ".join(names), wrong[names[0]])
         problems.stop_if_any()
-        # All rows share the corpus and the tokenizer, so the first plan's facts stand for all.
-        facts = next(iter(plans.values())).facts()
+        corpus = Corpus.open(self.corpus)
         own = {row.name: row.recipe for row in rows if row.recipe}
+        others = {row.name: Corpus.open(row.own_corpus(self.corpus)).content for row in rows if row.corpus}
         return {
             "recipe": own or self.recipe,
-            "corpus": facts["corpus"],
-            "tokenizer": facts["tokenizer"],
-            PRETRAINING: {name: as_table(plan.settings) for name, plan in plans.items()},
+            "corpus": corpus.content,
+            "tokenizer": corpus.fingerprint,
+            **({"own_corpora": others} if others else {}),
+            PRETRAINING: settings,
         }
 
     def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:

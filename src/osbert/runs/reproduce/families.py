@@ -8,13 +8,17 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from osbert import recipe
 from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
-from osbert.runs.reproduce.report import MARK, collapsed_lines, row_marks, row_scores
+from osbert.runs.reproduce.report import MARK, collapsed_lines, row_marks, row_scores, word_scores
 from osbert.runs.reproduce.tables import TableRow
 from osbert.runs.reproduce.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
+from osbert.runs.reproduce.years import gains_section, timelines
+from osbert.runs.study.runner import finished_before
+from osbert.runs.vectors.settings import vector_schema
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, NAME, read_lines
@@ -31,6 +35,8 @@ PROTOCOL_SAID = (
     f"than {OFF:.0%}, and runs that were stopped on the way, are named below the scores."
 )
 LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
+
+ROUNDS = "A step of word2vec is a round of at most 4 million words, one of GloVe a pass over its pairs of words."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +68,32 @@ def write_families_report(plan: TablePlan) -> str:
         f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
     )
     differences = all_compared(scores)
-    found, said, remarks = apart(differences), counted(differences), [*_remarks(plan)]
+    # By year there are so many pairs of rows that only the claims are listed.
+    found = [] if plan.table.has_years else apart(differences)
+    said, remarks = counted(differences), [*_remarks(plan)]
     claims = [line for one in plan.table.claims if (line := claim_sentence(one, scores))]
-    pretrained, scored = _pretrained(seen), _scored(plan, scores)
-    lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), LOSSES, ""]
+    pretrained, scored, losses = _pretrained(seen), _scored(plan, scores), _about_losses(plan)
+    lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), losses, ""]
     lines += [*in_columns(scored, indent=""), *remarks, "", *map(str, found), said, *(["", *claims] if claims else [])]
     text = "\n".join(lines) + "\n"
     write_text(plan.out / "table.txt", text)
+    pictures = timelines(plan.table, scores) if plan.table.has_years else [*_strips(scores)]
     sections = [
-        Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *_strips(scores)]),
+        Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *pictures]),
+        gains_section(scores),
         Section(heading="What shows", parts=[paragraph(said), *_differences(found)]),
         Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
-        Section(heading="Pretraining", parts=[_table(pretrained), paragraph(LOSSES)]),
+        Section(heading="Pretraining", parts=[_table(pretrained), paragraph(losses)]),
         Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
         Section(heading="Settings of pretraining", parts=[code(json.dumps(protocol["pretraining"], indent=1))]),
     ]
     write_report(plan.out / REPORT, plan.table.title, [one for one in sections if one.parts], lead=lead)
     return f"{text}The report is {plan.out / REPORT}.\n"
+
+
+def _about_losses(plan: TablePlan) -> str:
+    static = any(vector_schema(recipe.read(row.recipe)) for row in plan.table.rows)
+    return f"{LOSSES} {ROUNDS}" if static else LOSSES
 
 
 def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
@@ -117,6 +132,7 @@ def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
     """Return the cells of the table of scores: mean and interval over the seeds, marked if a collapsed run is
     included."""
     names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
+    names += [test.name for test in plan.word_tests]
     starred = {name for column in plan.columns if column.name in plan.split_off for name in column.measured}
     rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
     for row in plan.table.rows:
@@ -127,6 +143,11 @@ def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
 
 
 def _remarks(plan: TablePlan) -> Iterator[str]:
+    trials = [trial for row in plan.table.rows for one in plan.columns for trial in plan.trials_of(row, one)]
+    if (ended := sum(map(finished_before, trials))) < len(trials):
+        yield f"So far {ended:,} of {len(trials):,} fine-tunings have ended. The same command goes on."
+    for name, score in word_scores(plan, plan.table.rows[0], 0).items():
+        yield f"{name}: {score.used:,} of {score.given:,} rows, whose words are one piece each."
     if plan.split_off:
         yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
     if plan.whole:

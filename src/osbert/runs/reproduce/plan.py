@@ -23,6 +23,7 @@ from osbert.runs.reproduce.ensemble import Ensemble
 from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.settings import same_finetuning
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
+from osbert.runs.reproduce.word_tests import WordTest
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 from osbert.tasks import load
 
@@ -56,8 +57,11 @@ class TablePlan:
         Raises UserError before the first run with all invalid input, and after the last run with the runs that failed.
         """
         self.begin()
-        if absent := [column.name for column in self.table.columns if column not in self.columns]:
+        absent = [column.name for column in self.table.columns if column not in self.columns]
+        if absent := absent + [test.name for test in self.table.words if test not in self.word_tests]:
             watch(Notice(f"No data for {', '.join(absent)} in {self.data}: left out."))
+        if self.table.left_out:
+            watch(Notice(f"No corpus for {', '.join(self.table.left_out)} beside the common one: left out."))
         if self.whole:
             watch(Notice(self.whole))
         commands, failed = ChildCommands(self.scale.jobs), Problems(heading="Some runs failed; the others are kept")
@@ -126,6 +130,11 @@ class TablePlan:
         return f"Read where they lie, with all rows (--rows and --dev-rows are not of them): {', '.join(names)}."
 
     @property
+    def word_tests(self) -> tuple[WordTest, ...]:
+        """The tests of words whose files exist."""
+        return tuple(test for test in self.table.words if test.find(self.data))
+
+    @property
     def split_off(self) -> list[str]:
         """The names of the data sets whose development rows are split off the training file."""
         return [column.name for column in self.columns if len(column.find(self.data)) == 1]
@@ -161,7 +170,8 @@ class TablePlan:
             **({"dev_rows": self.scale.dev_rows} if self.scale.dev_rows else {}),
             "finetuning": shlex.join(self.finetuning_words),
             **self.table.differing(),
-            "data": {column.name: hashes(column.find(self.data)) for column in self.columns},
+            "data": {column.name: hashes(column.find(self.data)) for column in self.columns}
+            | {test.name: hashes(test.find(self.data)) for test in self.word_tests},
             **self.encoders.protocol(self.table.rows, self.out),
         }
         path = self.out / PROTOCOL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shlex
@@ -9,10 +10,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from osbert.evaluation.word_vectors import WordScore
 from osbert.files import write_json, write_text
 from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
 from osbert.runs.reproduce.tables import TableRow, spread
+from osbert.runs.reproduce.word_tests import measured_words
 from osbert.runs.study.runner import StudyTrial, read_results
 from osbert.terminal import in_columns
 from osbert.training.tracking import NAME, read_lines
@@ -50,13 +53,19 @@ def write_table_report(plan: TablePlan) -> str:
 
 
 def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
-    """Return a row's scores by column, one per seed; only metrics that were measured with every seed."""
+    """Return a row's scores by column, one per seed: of the seeds from 0 on that have been measured."""
     found: dict[str, list[float]] = {}
     for column in plan.columns:
         metrics = [read_results(trial)[-1].metrics for trial in plan.trials_of(row, column)]
         for name, score in column.measured.items():
-            if all(score in one for one in metrics):
-                found[name] = [one[score] for one in metrics]
+            # Up to the first seed that is missing: the scores of two rows are paired by their places.
+            measured = list(itertools.takewhile(lambda one, score=score: score in one, metrics))  # type: ignore[misc]
+            if measured:
+                found[name] = [one[score] for one in measured]
+    words = [word_scores(plan, row, seed) for seed in range(plan.scale.seeds)]
+    for test in plan.word_tests:
+        if own := [one[test.name].score for one in itertools.takewhile(bool, words)]:
+            found[test.name] = own
     if plan.table.perplexity:
         folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
         found[plan.table.perplexity] = [perplexity(folder) for folder in folders]
@@ -65,6 +74,11 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
     if AVERAGE in plan.table.published.columns and {*others} <= {*found}:
         found[AVERAGE] = [statistics.fmean(values) for values in zip(*(found[name] for name in others))]
     return found
+
+
+def word_scores(plan: TablePlan, row: TableRow, seed: int) -> dict[str, WordScore]:
+    """Return the scores of a row's encoder on the tests of words; {} if it is not finished."""
+    return measured_words(plan.encoders.folder(row, seed, plan.out), plan.word_tests, plan.data)
 
 
 def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:

@@ -43,6 +43,7 @@ class TableRequest:
         if measured := MEASURED.get(self.name):
             return self._measuring(measured)
         table = chosen(tables.read_table(self.name), self.scale, self.recipe)
+        table = table if self.corpus is None else table.with_corpora(self.corpus)
         schemas = table_schemas(table, self.recipe, self.settings, self.opening)
         pretraining, finetuning = split_settings(self.settings, schemas)
         columns = table.columns if self.scale.tasks else table.present(self.data)

@@ -16,6 +16,7 @@ from osbert import recipe
 from osbert.errors import Problems, UserError
 from osbert.evaluation.paper import FIGURES, TABLES, PublishedTable
 from osbert.runs.reproduce.data import TableColumn
+from osbert.runs.reproduce.word_tests import WordTest
 
 WIDTH, HEADS = "model.width", "model.heads"
 
@@ -35,6 +36,15 @@ class TableRow:
     """The recipe of its pretraining; empty for the recipe that all rows share."""
     usual: Mapping[str, Any] = field(default_factory=dict)
     """Default settings of its pretraining; the command line takes precedence."""
+    corpus: str = ""
+    """For a row with a corpus of its own: what the name of its folder adds to that of the common one, beside which it
+    lies (pairs: corpus-pairs). The row is left out where there is no such folder."""
+    year: int = 0
+    """The year of its paper; 0 for none. Tables with years have a picture of scores by year."""
+
+    def own_corpus(self, common: Path) -> Path:
+        """Return the folder of its corpus, given the one that rows have in common."""
+        return common.with_name(f"{common.name}-{self.corpus}") if self.corpus else common
 
     def shrunk(self, factor: int) -> TableRow:
         """Return the row with the width of its encoder divided. Raises UserError if the width is not divisible."""
@@ -80,6 +90,10 @@ class PaperTable:
     """Further data sets, used only if --tasks names them."""
     curves: bool = False
     """Whether each row is fine-tuned from several steps of one pretraining. Seeds then vary the fine-tuning only."""
+    words: tuple[WordTest, ...] = ()
+    """Tests of the encoders' vectors of words, which need no fine-tuning."""
+    left_out: tuple[str, ...] = ()
+    """The names of rows that are left out because their own corpus is missing."""
     claims: tuple[RecipeClaim, ...] = ()
     """Claims of the papers on which row scores higher."""
 
@@ -109,6 +123,11 @@ class PaperTable:
         ours = (name for column in self.columns for name in column.measured)
         return tuple(dict.fromkeys([*self.published.columns, *ours]))
 
+    @property
+    def has_years(self) -> bool:
+        """Return whether its rows are ordered by the years of their papers."""
+        return any(row.year for row in self.rows)
+
     def shrunk(self, factor: int) -> PaperTable:
         """Return the table with the widths of its encoders divided. Raises UserError if a width is not divisible."""
         if factor == 1:
@@ -120,6 +139,11 @@ class PaperTable:
                 code="options-exclude-each-other",
             )
         return replace(self, rows=rows)
+
+    def with_corpora(self, corpus: Path) -> PaperTable:
+        """Return the table without the rows whose own corpus, beside the common one, is missing."""
+        there = tuple(row for row in self.rows if row.own_corpus(corpus).is_dir() or not row.corpus)
+        return replace(self, rows=there, left_out=tuple(row.name for row in self.rows if row not in there))
 
     def differing(self) -> dict[str, dict[str, str]]:
         """Return the settings of fine-tuning of single rows and columns, beyond the common ones, by name."""

@@ -27,7 +27,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 }
 """The grids of the paper (all combinations): appendix A.3, and section 4.1 for GLUE."""
 
-RATES = {"full": (1e-5, 1e-4), "adapters": (1e-4, 1e-2), "lora": (1e-4, 1e-2)}
+RATES = {"full": (1e-5, 1e-4), "none": (1e-4, 1e-1), "adapters": (1e-4, 1e-2), "lora": (1e-4, 1e-2)}
 """Range of optuna's learning rates, by kind of tuning."""
 BATCHES, EPOCHS = (8, 16, 32), (2, 4)
 """Batches, and the range of epochs, of optuna's search."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.models.vectors import glove, word2vec
+from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
 
 BLOCK = 1 << 16
@@ -28,7 +30,10 @@ CELLS = 1024
 """Most cells in a step of GloVe."""
 SPREAD = 16
 """Fewest vocabulary words per cell of a step, so that few cells of a step update the same row."""
-SHUFFLED = 1
+SHUFFLED, BLOCKS = 1, 2
+"""Numbers of the random orders of cells and of blocks."""
+COUNTING = 1 / 3
+"""Largest fraction of a time budget in which GloVe counts pairs; the rest of the corpus is then left out."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +62,9 @@ class VectorLearner:
     corpus: Corpus
     specials: tuple[int, ...]
     folder: Path
+    settings: MethodSettings
+    clock: LearningClock | None = None
+    """The time budget, in place of a number of epochs."""
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -69,6 +77,12 @@ class VectorLearner:
     def blocks(self) -> list[ShardBlock]:
         """The blocks of the corpus."""
         return self.corpus.blocks(BLOCK)
+
+    def shuffled(self, epoch: int) -> Sequence[int]:
+        """Return the numbers of the blocks in the random order of an epoch."""
+        rng = np.random.default_rng([self.settings.seed, BLOCKS, epoch])
+        found: list[int] = rng.permutation(len(self.blocks)).tolist()
+        return found
 
     def words(self, block: ShardBlock) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """Return the ids (n,) of a block's words, without specials, and the index of each one's document."""
@@ -118,9 +132,17 @@ class Word2VecLearner(VectorLearner):
         totals = Totals()
         # Process `part` takes every `parts`-th block of the round.
         for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(self.blocks)), parts):
-            done = (epoch * len(self.blocks) + place) / (self.settings.epochs * len(self.blocks))
-            totals += self._learn_block(tables, epoch, place, self.settings.learning_rate * max(LOWEST_RATE, 1 - done))
+            if self.clock and self.clock.over and totals.words:
+                break
+            planned = (epoch * len(self.blocks) + place) / (self.settings.epochs * len(self.blocks))
+            done = self.clock.passed if self.clock else planned
+            rate = self.settings.learning_rate * max(LOWEST_RATE, 1 - done)
+            totals += self._learn_block(tables, epoch, self._order(epoch)[place], rate)
         return totals
+
+    def _order(self, epoch: int) -> Sequence[int]:
+        # The time may end an epoch early, and the beginning of a corpus may be of one kind of text.
+        return range(len(self.blocks)) if self.clock is None else self.shuffled(epoch)
 
     @cached_property
     def _keep(self) -> NDArray[np.float64]:
@@ -153,7 +175,7 @@ class Word2VecLearner(VectorLearner):
         steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
         most = -(-len(ids) // (word2vec.ROW * group))
         # Noise words for all steps, by inverse transform sampling: binary search in the cumulative distribution.
-        drawn = rng.random((most, word2vec.NEGATIVES))
+        drawn = rng.random((most, word2vec.NEGATIVES[settings.method]))
         noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
         for index, step in enumerate(steps):
             if index % LOOK == 0:
@@ -181,12 +203,19 @@ class GloveLearner(VectorLearner):
         return self.settings.epochs
 
     def prepare(self) -> None:
-        """Count the pairs and write the cells in random order, unless an earlier call has."""
+        """Count the pairs and write the cells in random order, unless an earlier call has.
+
+        With a time budget the blocks are counted in random order, as many as COUNTING of it allows, at least one.
+        """
         if self._file("counts").exists():  # the last one to be written
             return
         found = glove.PairCounts(words=len(self.counts), window=self.settings.window)
-        for block in self.blocks:
-            found.add(*self.words(block))
+        read = 0
+        for number in self._counted_blocks():
+            ids, texts = self.words(self.blocks[number])
+            found.add(ids, texts)
+            read += len(ids)
+        np.save(self._file("words"), read)
         cells = found.cells()
         order = np.random.default_rng([self.settings.seed, SHUFFLED]).permutation(len(cells[0]))
         for name, column in zip(("rows", "columns", "counts"), cells):
@@ -194,6 +223,17 @@ class GloveLearner(VectorLearner):
             with part.open("wb") as file:
                 np.save(file, column[order])
             part.replace(self._file(name))
+
+    def _counted_blocks(self) -> Iterator[int]:
+        if self.clock is None:
+            yield from range(len(self.blocks))
+            return
+        first, *others = self.shuffled(0)
+        yield first
+        for number in others:
+            if self.clock.passed > COUNTING:
+                return
+            yield number
 
     def fresh(self) -> list[Tensor]:
         """Return the initial tables: words, contexts, and AdaGrad's sums of squares for both."""
@@ -215,6 +255,8 @@ class GloveLearner(VectorLearner):
         # Cells are shuffled, so a step of consecutive cells is a random sample.
         cells = min(CELLS, max(1, len(self.counts) // SPREAD))
         for start in range(bounds[0], bounds[1], cells):
+            if self.clock and self.clock.over and totals.count:
+                break
             rows, others, counts = (
                 torch.from_numpy(np.array(column[start : min(start + cells, bounds[1])])) for column in columns
             )
@@ -223,7 +265,8 @@ class GloveLearner(VectorLearner):
                 largest=settings.largest, exponent=settings.exponent, rate=settings.learning_rate,
             )  # fmt: skip
             totals += Totals(loss=loss, count=len(rows))
-        totals.words = self.corpus.tokens // parts
+        # A pass over all cells counts as one over the words that were counted.
+        totals.words = int(np.load(self._file("words")) * totals.count / max(1, len(columns[0])))
         return totals
 
     def _file(self, name: str) -> Path:
@@ -233,7 +276,14 @@ class GloveLearner(VectorLearner):
 AnyLearner = Word2VecLearner | GloveLearner
 
 
-def learner_for(settings: MethodSettings, *, corpus: Corpus, specials: tuple[int, ...], folder: Path) -> AnyLearner:
+def learner_for(
+    settings: MethodSettings,
+    *,
+    corpus: Corpus,
+    specials: tuple[int, ...],
+    folder: Path,
+    clock: LearningClock | None = None,
+) -> AnyLearner:
     """Return the learner for these settings."""
     kind = Word2VecLearner if isinstance(settings, Word2VecSettings) else GloveLearner
-    return kind(settings=settings, corpus=corpus, specials=specials, folder=folder)  # type: ignore[arg-type]
+    return kind(settings=settings, corpus=corpus, specials=specials, folder=folder, clock=clock)  # type: ignore[arg-type]

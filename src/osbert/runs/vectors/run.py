@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,21 @@ from torch import Tensor
 
 from osbert import __version__, recipe
 from osbert.corpus.shards import Corpus
+from osbert.corpus.task_options import cores
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.corpus import cores
 from osbert.runs.events import Measurement
+from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
 from osbert.runs.vectors.settings import MethodSettings
-from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
-from osbert.text.tokenizer import SPECIALS
+from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import Metrics
+from osbert.training.tracking import NAME, Metrics, read_lines
 
 TABLES = "tables.npy"
 """File of the tables, which all processes of a run map into memory."""
@@ -44,7 +45,10 @@ class VectorRun:
     out: Path
     watch: Watch
     wish: Interruption
+    begun: float = field(default_factory=time.monotonic)
+    """Start of the time budget, by time.monotonic."""
     tokenizer: AnyTokenizer = field(init=False)
+    resumed: bool = field(init=False, default=False)
 
     def complete(self) -> bool:
         """Start or resume the run; return True if it finished, False if a wish stopped it.
@@ -66,7 +70,11 @@ class VectorRun:
             self.watch(Notice(f"The run in {self.out} is finished; nothing is left to do."))
             return True
         learner = learner_for(
-            self.settings, corpus=self.corpus, specials=_specials(self.tokenizer), folder=self.out / CHECKPOINTS
+            self.settings,
+            corpus=self.corpus,
+            specials=special_ids(self.tokenizer),
+            folder=self.out / CHECKPOINTS,
+            clock=self._clock(),
         )
         if not learner.counts.any():
             raise UserError(f"{self.corpus.folder} has no words that vectors could be learnt of.", code="no-data")
@@ -74,7 +82,7 @@ class VectorRun:
         if tables is None:
             return False
         self._write(learner, tables)
-        folder.finish({"parameters": len(self.tokenizer) * self.settings.width})
+        folder.finish({"parameters": len(self.tokenizer) * self.settings.width, **self._taken()})
         (self.out / TABLES).unlink()
         self.watch(Notice(f"The vectors of {len(self.tokenizer):,} pieces are in {self.out}."))
         return True
@@ -89,7 +97,24 @@ class VectorRun:
             "documents": corpus.documents,
             "tokens": corpus.tokens,
             "vocabulary": corpus.vocabulary,
+            **({"budget": {"minutes": self.settings.minutes}} if self.settings.minutes else {}),
         }
+
+    def _clock(self) -> LearningClock | None:
+        if not self.settings.minutes:
+            return None
+        # A resumed run has the time that it had left when it was stopped.
+        return LearningClock.of(self.settings.minutes, spent=self._last("seconds") + time.monotonic() - self.begun)
+
+    def _last(self, name: str) -> float:
+        """Return the last value of a metric; 0 before the first round."""
+        return next((line[name] for line in reversed(read_lines(self.out / NAME)) if name in line), 0.0)
+
+    def _taken(self) -> dict[str, Any]:
+        """Return the time taken since this process began, for a run with a time budget."""
+        if not self.settings.minutes:
+            return {}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": self.resumed}
 
     def _rounds(self, learner: AnyLearner) -> Tensor | None:
         """Return the learnt tables; None if a wish stopped the run before its end."""
@@ -103,13 +128,14 @@ class VectorRun:
         if done is None:
             done, first = 0, learner.fresh()
         else:
+            self.resumed = True
             first = list(checkpoints.read(done).weights.values())
             self.watch(Notice(f"Going on from the checkpoint of round {done:,}."))
-        workers = self.settings.workers or cores()
+        workers = self.settings.workers or threads()
         self.watch(
             Notice(
                 f"{self.settings.vectors} with {self.settings.width} numbers a vector on {self.corpus.tokens:,} words, "
-                f"{learner.rounds:,} rounds, {workers} processes"
+                f"{self._length(learner)}, {workers} processes"
             )
         )
         metrics = Metrics(self.out, every=1, memory={})
@@ -119,13 +145,27 @@ class VectorRun:
         array[:] = np.stack([table.numpy() for table in first])
         tables = torch.from_numpy(array)
         with one_round(learner, tables, self.out / TABLES, workers) as learn:
-            for number in range(done, learner.rounds):
+            for number in self._numbers(done, learner):
                 if self.wish.signal:
                     self.watch(Notice(f"Stopped after round {number:,}. The same command goes on from there."))
                     return None
                 self._measure(number, learn, metrics)
                 self._save(checkpoints, number + 1, tables)
         return tables
+
+    def _length(self, learner: AnyLearner) -> str:
+        return f"{self.settings.minutes:g} minutes" if self.settings.minutes else f"{learner.rounds:,} rounds"
+
+    def _numbers(self, done: int, learner: AnyLearner) -> Iterator[int]:
+        """Yield the numbers of the rounds from `done` to the last one, or until the time is up."""
+        if learner.clock is None:
+            yield from range(done, learner.rounds)
+            return
+        yield done  # a run that is resumed after its time has a round of nothing, and ends
+        number = done + 1
+        while not learner.clock.over:
+            yield number
+            number += 1
 
     def _measure(self, number: int, learn: Callable[[int], Totals], metrics: Metrics) -> None:
         begun = time.monotonic()
@@ -140,6 +180,8 @@ class VectorRun:
             "step": number + 1,
             f"{self.settings.vectors}.loss": totals.loss / max(1, totals.count),
             "tokens_per_second": totals.words / (time.monotonic() - begun),
+            "tokens": self._last("tokens") + totals.words,
+            "seconds": self._last("seconds") + time.monotonic() - begun,
         }
         metrics.write(line)
         self.watch(Measurement(of="training", values=line))
@@ -163,7 +205,7 @@ class VectorRun:
         write_static(self.out, self.tokenizer, vectors)
 
 
-def _specials(tokenizer: AnyTokenizer) -> tuple[int, ...]:
-    """Return the ids of the special pieces."""
-    pieces = tokenizer.specials.values() if isinstance(tokenizer, FileTokenizer) else SPECIALS
-    return tuple(tokenizer.vocabulary.index(piece) for piece in dict.fromkeys(pieces))
+def threads() -> int:
+    """Return the number of cores that this process may use, or OMP_NUM_THREADS if that is lower."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores(), max(1, int(limit))) if limit.isdecimal() else cores()

@@ -25,13 +25,16 @@ class StaticSettings:
     """Most words on each side in the context of a word."""
     epochs: int = 5
     """Passes over the corpus, or for glove over the counts."""
+    minutes: float = 0.0
+    """Time budget for the whole run in minutes; 0 for none. It replaces epochs: passes are repeated, or the first one
+    ends early, until the time is up. glove counts pairs for at most a third of it."""
     learning_rate: float = 0.025
     """Initial learning rate. word2vec lowers it linearly to 1e-4 of it; glove adapts it per number (AdaGrad)."""
     seed: int = 0
     """Seed of the initial vectors; with one process, of the whole result."""
     workers: int = 0
-    """Parallel processes; 0 for one per core. Several processes update the same vectors without locks, so two runs
-    differ slightly. With one process the result is reproducible."""
+    """Parallel processes; 0 for one per core, at most OMP_NUM_THREADS. Several processes update the same vectors
+    without locks, so two runs differ slightly. With one process, and no minutes, the result is reproducible."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -40,6 +43,8 @@ class StaticSettings:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        if not 0 <= self.minutes < float("inf"):
+            raise ValueError(f"minutes must be above 0, or 0 to go by epochs, not {self.minutes}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from osbert.tasks.kinds.multilabel.cells import FLAGS, NONE, find_separator
 
 LOOKED = 10_000
 """Number of rows in which the separator and columns of 0 and 1 are detected."""
+FEW = 20
+"""One cell in so many may be neither 0 nor 1 in a column that is found to be a label's."""
 _LISTS = ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets")
 _NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
 """Names of columns that number the rows."""
@@ -157,14 +159,20 @@ class LabelSearch:
 
 
 def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
-    """Return the columns with only 0 and 1 in the first rows."""
-    left = [name for name in table.columns if name not in but]
-    for row in _rows(table):
-        # Candidates only ever drop out: stop early if none is left.
-        left = [name for name in left if row.values.get(name, "").strip().lower() in FLAGS]
-        if not left:
+    """Return the columns with only 0 and 1 in the first rows; of ten rows or more one may differ, and one in 20.
+
+    A column with a wrong cell is one of the labels all the same: reading its row reports the cell with its line.
+    """
+    wrong = {name: 0 for name in table.columns if name not in but}
+    rows = 0
+    for rows, row in enumerate(_rows(table), 1):
+        for name in wrong:
+            wrong[name] += row.values.get(name, "").strip().lower() not in FLAGS
+        # Columns of other content drop out in the first rows; without any left the rest need not be read.
+        wrong = {name: count for name, count in wrong.items() if count <= 1 + rows // FEW}
+        if not wrong:
             break
-    return left
+    return [name for name, count in wrong.items() if not count or rows >= FEW // 2]
 
 
 def _rows(table: Table) -> Iterator[Row]:

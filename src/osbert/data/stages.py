@@ -1,0 +1,123 @@
+"""Stages of pretraining tasks: each step trains one objective, drawn by a curriculum (ERNIE 2.0, Sun et al. 2020)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from osbert.data.loader import PretrainingLoader, Purpose, seed_of
+from osbert.data.pace import Pace
+from osbert.data.ragged import Places
+from osbert.data.step import Cursor, RankPart, Step
+
+if TYPE_CHECKING:
+    from osbert.data.batch import Batch
+
+Curriculum = Literal["together", "at_once", "one_by_one", "continual"]
+"""How steps are divided among objectives: every step trains all of them; or each trains one, drawn from all of them, in
+the order in which they are named, or from those of its stage."""
+
+
+def stage_steps(curriculum: Curriculum, tasks: int, steps: int) -> list[list[int]]:
+    """Return the steps of each task in each stage; every task has `steps` / `tasks` steps in all, to rounding.
+
+    continual (section 3.1, "sequential multi-task learning"): stage k brings in task k, and the earlier ones go on. A
+    task has 1 / (tasks + 1) of its steps in each stage after its first, where it has the rest. In the paper's example
+    four tasks have 50,000 steps each:
+
+    >>> stage_steps("continual", 4, 200)
+    [[20, 0, 0, 0], [10, 30, 0, 0], [10, 10, 40, 0], [10, 10, 10, 50]]
+    >>> stage_steps("one_by_one", 2, 10), stage_steps("at_once", 2, 10)
+    ([[5, 0], [0, 5]], [[5, 5]])
+    """
+    if not steps:
+        return []
+    each = [steps * (task + 1) // tasks - steps * task // tasks for task in range(tasks)]
+    if curriculum == "at_once":
+        return [each]
+    if curriculum == "one_by_one":
+        return [[own * (task == stage) for task, own in enumerate(each)] for stage in range(tasks)]
+    later = [own // (tasks + 1) for own in each]
+    first = [own - (tasks - 1 - task) * later[task] for task, own in enumerate(each)]
+    return [
+        [0 if task > stage else first[task] if task == stage else later[task] for task in range(tasks)]
+        for stage in range(tasks)
+    ]
+
+
+class Stages:
+    """The steps of one loader for each objective, in the order of a curriculum.
+
+    The order is a function of the seed. A cursor holds the position of every loader, so it is enough to resume. All
+    loaders read the same text in the same order of blocks and hold the same part out. With a table of tasks in the
+    model, batches hold the number of their objective (models/transformer/embeddings.py).
+    """
+
+    def __init__(self, whole: PretrainingLoader, curriculum: Curriculum, *, segments: int = 0) -> None:
+        """Divide a loader of several objectives. `segments`: of the model, if it has a table of tasks; else 0."""
+        self.curriculum, self.segments = curriculum, segments
+        self.settings, self.pace, self.notices = whole.settings, whole.pace, whole.notices
+        self.held = whole.held
+        steps = stage_steps(curriculum, len(whole.objectives), self.pace.planned)
+        self.loaders: dict[str, PretrainingLoader] = {}
+        for number, (name, objective) in enumerate(whole.objectives.items()):
+            one = copy.copy(whole)
+            one.objectives = {name: objective}
+            # An objective that changes in the course of a run goes by its own steps.
+            one.pace = Pace(planned=sum(stage[number] for stage in steps))
+            self.loaders[name] = one
+
+    def part(self, share: RankPart) -> Stages:
+        """Return a loader of the same steps that makes only one process's examples."""
+        stages = copy.copy(self)
+        stages.loaders = {name: loader.part(share) for name, loader in self.loaders.items()}
+        return stages
+
+    @cached_property
+    def order(self) -> Places:
+        """The objective of each planned step, by its number."""
+        rng = np.random.Generator(np.random.PCG64(seed_of(self.settings.seed, Purpose.REPETITION)))
+        # Without a number of steps, as in a speed test, all objectives take turns.
+        counts = stage_steps(self.curriculum, len(self.loaders), self.pace.planned) or [[1] * len(self.loaders)]
+        return np.concatenate([rng.permutation(np.repeat(np.arange(len(stage)), stage)) for stage in counts])
+
+    def objective(self, step: int) -> int:
+        """Return the number of the objective that step `step`, counted from 0, trains."""
+        place = int(self.pace.place(step)) if self.pace.planned else step % len(self.order)
+        return int(self.order[min(place, len(self.order) - 1)])
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield the steps from `cursor` on, without end."""
+        places = [Cursor(epoch=e, pool=p, index=i, step=s) for e, p, i, s in cursor.places]
+        if not places:
+            past = np.bincount(list(map(self.objective, range(cursor.step))), minlength=len(self.loaders))
+            places = [Cursor(epoch=cursor.epoch, step=int(count)) for count in past]
+        for loader in self.loaders.values():
+            loader.notices = self.notices
+        # A loader lays its first pool out when its first step is made, so those of later stages cost nothing before.
+        streams = [loader.steps(place) for loader, place in zip(self.loaders.values(), places, strict=True)]
+        for step in itertools.count(cursor.step):
+            number = self.objective(step)
+            found = next(streams[number])
+            places[number] = found.cursor
+            after = replace(
+                found.cursor,
+                step=step + 1,
+                places=tuple((place.epoch, place.pool, place.index, place.step) for place in places),
+            )
+            yield Step(batches=[self._marked(batch, number) for batch in found.batches], cursor=after)
+
+    def held_out(self) -> list[Batch]:
+        """Return this process's part of the held-out batches of every objective."""
+        found = enumerate(loader.held_out() for loader in self.loaders.values())
+        return [self._marked(batch, number) for number, batches in found for batch in batches]
+
+    def _marked(self, batch: Batch, number: int) -> Batch:
+        """Return the batch with the number of its objective in its segments, if the model has a table of tasks."""
+        return batch.changed(segments=batch.segments + number * self.segments) if self.segments * number else batch

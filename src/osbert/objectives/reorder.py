@@ -1,0 +1,105 @@
+"""Sentence reordering: a text is cut into segments and shuffled; in which order are they (ERNIE 2.0)?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.pack import Packer
+from osbert.data.sequences import Sequences
+from osbert.objectives import Objective
+from osbert.text.document import Document
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head
+
+MOST = 6
+"""Most segments: 873 classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reorder(Objective):
+    """Cuts the text of each sequence into 1 to `parts` runs of whole sentences and permutes them.
+
+    Sun et al. 2020, section 3.2.2: the model chooses the permutation among all those of 1, 2, ... segments, which are
+    sum(n!) classes. Nothing marks where a segment begins, and the cuts do not depend on the permutation, so the lengths
+    of segments say nothing about the class.
+    """
+
+    title: ClassVar[str] = "Sentence reordering"
+
+    parts: int = 3
+    """Most segments of a text; texts with fewer sentences have fewer."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number of parts out of range."""
+        if not 2 <= self.parts <= MOST:
+            raise ValueError(f"parts must be from 2 to {MOST}, not {self.parts}")
+
+    def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
+        """Return full spans whose segments are permuted, with their class."""
+        found = packer.spans(documents, rng)
+        bounds, total = found.documents.sentences, len(found.documents.ids)
+        order = np.arange(total)
+        labels = np.zeros(len(found), np.int64)
+        for place, (first, size) in enumerate(zip(found.firsts.tolist(), found.sizes.tolist(), strict=True)):
+            low, high = np.searchsorted(bounds, [first + 1, first + size])
+            inner = np.unique(bounds[low:high])  # the sentences that start inside of this text
+            count = 1 + int(rng.integers(min(self.parts, len(inner) + 1)))
+            cuts = np.sort(rng.choice(inner, count - 1, replace=False))
+            runs = np.split(np.arange(first, first + size), cuts - first)
+            shuffled = rng.permutation(count)
+            order[first : first + size] = np.concatenate([runs[part] for part in shuffled])
+            labels[place] = class_of(shuffled.tolist())
+        # A segment is not a sentence of its text any more, so the objectives after this one see no bounds of sentences.
+        moved = replace(
+            found.documents, ids=found.documents.ids[order], words=found.documents.words[order], capitals=None
+        )
+        return replace(found, documents=moved, labels={self.name: labels})
+
+    def in_words(self, labels: NDArray[Any]) -> str:
+        """Return the order of the segments, counted from 1."""
+        return "segments " + " ".join(str(part + 1) for part in order_of(int(labels[0])))
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return a linear layer on the pooled state: one logit for each permutation."""
+        from osbert.models.heads.predictions import SequenceHead
+
+        classes = sum(math.factorial(count) for count in range(1, self.parts + 1))
+        return SequenceHead(backbone, target=self.name, labels=classes, form="")
+
+
+def class_of(order: Sequence[int]) -> int:
+    """Return the class of a permutation of n segments: those of fewer segments come first, then lexicographic order.
+
+    >>> [class_of(order) for order in ([0], [0, 1], [1, 0], [0, 1, 2], [2, 1, 0])]
+    [0, 1, 2, 3, 8]
+    """
+    rank, left = 0, sorted(order)
+    for part in order:
+        place = left.index(part)
+        rank += place * math.factorial(len(left) - 1)
+        left.pop(place)
+    return rank + sum(math.factorial(count) for count in range(1, len(order)))
+
+
+def order_of(number: int) -> list[int]:
+    """Return the permutation of a class, the inverse of `class_of`.
+
+    >>> [order_of(number) for number in (0, 2, 8)]
+    [[0], [1, 0], [2, 1, 0]]
+    """
+    count = 1
+    while number >= math.factorial(count):
+        number -= math.factorial(count)
+        count += 1
+    left, order = list(range(count)), []
+    for size in range(count - 1, -1, -1):
+        place, number = divmod(number, math.factorial(size))
+        order.append(left.pop(place))
+    return order

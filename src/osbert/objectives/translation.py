@@ -1,0 +1,67 @@
+"""Translation: a decoder writes the second half of a document's sentences from the first (CoVe, McCann et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.data.pack import Packer, shares
+from osbert.data.sequences import Sequences
+from osbert.data.written import written
+from osbert.objectives.contract import WritingObjective
+from osbert.text.document import Document, Documents
+
+SOURCE, TARGET = 0, 1
+"""The segments of a laid-out pair. The model gets segment 0 in both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(WritingObjective):
+    """The source is the first half of a document's sentences, and the target the second half.
+
+    So a document is a text and its translation, with as many sentences. Documents with an odd number of sentences are
+    skipped. Source and target fit into data.length together; pieces that do not fit are cut from the end of the longer
+    one. The decoder starts with the piece that starts every generated text (data/written.py) and ends with the end
+    piece.
+    """
+
+    title: ClassVar[str] = "translation"
+
+    def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
+        """Return a pair for each document with an even number of sentences, `before source between target after`."""
+        joined = Documents.of(documents)
+        sentences = np.diff(joined.starts)
+        firsts, half = joined.starts[:-1], sentences // 2
+        bounds = joined.sentences[np.stack([firsts, firsts + half, firsts + 2 * half], axis=1)]  # (d, 3), in pieces
+        sizes = np.diff(bounds)
+        whole = (sentences % 2 == 0) & (sizes > 0).all(axis=1)
+        bounds, sizes = bounds[whole], sizes[whole]
+        kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
+        return Sequences(
+            documents=joined,
+            tokenizer=packer.tokenizer,
+            firsts=bounds[:, :2].ravel(),
+            sizes=kept.ravel(),
+            segments=np.tile(np.array([SOURCE, TARGET], np.int8), len(kept)),
+            counts=np.full(len(kept), 2),
+            truncated=(sizes - kept).sum(axis=1),
+        )
+
+    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
+        """Return the second text of a pair as the decoder's text, with the first one as its source."""
+        source, target = (_alone(example, segment, packer) for segment in (SOURCE, TARGET))
+        # As in generation, the decoder writes no special pieces before a text.
+        opening = len(packer.form.before)
+        columns = {name: getattr(target, name)[opening:] for name in ("ids", "segments", "words", "special")}
+        found = written(source, replace(target, **columns), packer.tokenizer, name=self.name)
+        return replace(found, truncated=example.truncated)
+
+
+def _alone(example: Example, segment: int, packer: Packer) -> Example:
+    """Return one text of a pair as a sequence of its own."""
+    own = (example.segments == segment) & ~example.special
+    return packer.single(example.ids[own], example.words[own], record=example.record)

@@ -1,0 +1,211 @@
+"""The rows of a file with the explanations of their predictions, computed in this process or in tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.analysis.settings import AttributionOptions
+from osbert.errors import Problems, UserError
+from osbert.interop.folder import open_folder
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.snapshot import Snapshot
+from osbert.runs.contract import Watch
+from osbert.runs.file_options import FileTaskOptions
+from osbert.runs.predict.part import RowPart
+from osbert.runs.row_tasks import RowRange, RowTasks, require_facts, require_whole
+from osbert.tasks import Inputs
+
+if TYPE_CHECKING:
+    from osbert.analysis.explanation import Explanation
+    from osbert.inference.engine import Engine
+
+WINDOW = 16
+"""Rows that are explained together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationProgress:
+    """Event: `done` of `count` rows are explained."""
+
+    done: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationKeywords:
+    """The keywords of `osbert.explain`: the method, how the file is read, how the folder is opened."""
+
+    weighing: AttributionOptions = field(default_factory=AttributionOptions)
+    file: FileTaskOptions = field(default_factory=FileTaskOptions)
+    opening: Opening = CAREFUL
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationSource:
+    """What is explained: the predictions of the model in the folder `run` for the rows of a file.
+
+    `label`: explain its score, "" for that of the prediction.
+    """
+
+    run: Path
+    file: Path
+    label: str
+    options: ExplanationKeywords
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedRow:
+    """A row of a file with the explanations of its prediction; none for a row without text, which has no `texts`."""
+
+    line: int
+    values: Mapping[str, Any]
+    texts: tuple[str, ...] = ()
+    prediction: object = None
+    explanations: tuple[Explanation, ...] = ()
+
+    def as_line(self) -> str:
+        """Return it as one line of JSON. Cells of a table are text, as a table holds them; floats keep all digits."""
+        fields = {
+            "line": self.line,
+            "values": {name: _cell(value) for name, value in self.values.items()},
+            "texts": self.texts,
+            "prediction": _cell(self.prediction),
+            "explanations": [one.as_dict() for one in self.explanations],
+        }
+        return json.dumps(fields) + "\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> ExplainedRow:
+        """Return what `as_line` wrote."""
+        from osbert.analysis.explanation import Explanation, WordWeight
+
+        fields = json.loads(line)
+        explanations = tuple(
+            Explanation(**{**one, "words": tuple(WordWeight(**word) for word in one["words"])})
+            for one in fields.pop("explanations")
+        )
+        return cls(**{**fields, "texts": tuple(fields["texts"]), "explanations": explanations})
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedRows:
+    """The rows of a file, with the model; `before`: the file as it was opened. `weights`: the hash of the model's."""
+
+    source: ExplanationSource
+    engine: Engine
+    inputs: Inputs
+    before: Snapshot
+    weights: str
+
+    @classmethod
+    def open(cls, source: ExplanationSource) -> ExplainedRows:
+        """Open the model and the file. Raises UserError."""
+        from osbert.inference.engine import load  # torch takes seconds to import
+
+        folder = open_folder(source.run, source.options.opening)
+        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
+        engine = load(folder)
+        task = engine.fine_tuned.source.moved(source.file, source.options.file.given(engine.fine_tuned))
+        before = Snapshot(source.file)
+        return cls(source=source, engine=engine, inputs=task.source.inputs(source.file), before=before, weights=weights)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts that must be equal in all tasks."""
+        return {
+            "input": self.before.sha256,
+            "weights": self.weights,
+            "label": self.source.label,
+            "method": asdict(self.source.options.weighing),
+            "columns": self.inputs.describe.partition(": ")[2],  # without the name of the file, which may move
+        }
+
+    @property
+    def key(self) -> str:
+        """Return a hash of the facts: the name of a folder for tasks, so that those of other calls never mix."""
+        return hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def check(self) -> int:
+        """Read the whole file and return its number of rows. Raises UserError that lists all unusable ones."""
+        problems = Problems(heading=f"{self.source.file} cannot be used")
+        count = 0
+        for _, record in self.inputs.rows(problems):
+            count += 1
+            if record is not None:
+                self.engine.fine_tuned.refuse_long([record], self.engine.packer, problems)
+        problems.stop_if_any()
+        if not count:
+            raise UserError(f"{self.source.file} has no rows to explain.", code="no-data")
+        return count
+
+    def explained(self, start: int = 0, stop: int | None = None) -> Iterator[ExplainedRow]:
+        """Yield the rows from number `start` to `stop` with their explanations."""
+        from osbert.inference.explain import explain_records
+
+        problems = Problems(heading="The file has changed")
+        rows = islice(self.inputs.rows(problems), start, stop)
+        while window := list(islice(rows, WINDOW)):
+            problems.stop_if_any()
+            records = [record for _, record in window if record is not None]
+            options = self.source.options.weighing
+            said = iter(explain_records(self.engine, records, options, label=self.source.label))
+            for row, record in window:
+                if record is None:
+                    yield ExplainedRow(line=row.line, values=row.values)
+                    continue
+                prediction, explained = next(said)
+                yield ExplainedRow(
+                    line=row.line,
+                    values=row.values,
+                    texts=tuple(record.texts),
+                    prediction=prediction.value,
+                    explanations=tuple(explained),
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationWork:
+    """The explanation of a range of rows. `facts`: those of the model and the file that the command has opened."""
+
+    source: ExplanationSource
+    facts: Mapping[str, Any]
+
+    def __call__(self, rows: RowRange, folder: Path) -> None:
+        """Write the explained rows into `folder`, after the last window that a killed task has written."""
+        opened = ExplainedRows.open(self.source)
+        require_facts(opened.facts, self.facts, str(self.source.file))
+        part = RowPart(folder)
+        explained = opened.explained(part.tally.get("read", rows.start), rows.stop)
+        while window := list(islice(explained, WINDOW)):
+            reached = part.tally.get("read", rows.start) + len(window)
+            part.append("".join(row.as_line() for row in window), {"read": reached})
+        opened.before.require_same(whole=True)
+
+
+def in_tasks(tasks: RowTasks, opened: ExplainedRows, watch: Watch) -> Iterator[ExplainedRow]:
+    """Explain all rows in tasks, then yield them in order. Raises UserError if a part is damaged or not whole."""
+    source = replace(opened.source, run=opened.source.run.absolute(), file=opened.source.file.absolute())
+
+    def windows() -> Iterator[list[Any]]:
+        rows = opened.inputs.rows(opened.before.problems())
+        while window := list(islice(rows, WINDOW)):
+            yield window
+
+    def report(done: int, count: int) -> None:
+        watch(ExplanationProgress(done=done, count=count))
+
+    for rows, folder in tasks.run(ExplanationWork(source=source, facts=opened.facts), windows, report):
+        part = RowPart(folder)
+        require_whole(rows, part.tally.get("read"), folder)
+        with part.path.open(encoding="utf-8") as file:
+            yield from map(ExplainedRow.of_line, file)

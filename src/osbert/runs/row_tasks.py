@@ -1,0 +1,147 @@
+"""Work on the rows of a file in tasks: each range of rows is one task, which writes a part; parts are joined in order.
+
+A range is a run of whole windows, those in which one process would read the rows. So each row is computed together with
+the same rows as in one process, and the joined output has the same bytes (with the same number of threads).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from osbert.corpus.executors import PendingTasks, Stage, TaskFolders, run_stages
+from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
+from osbert.corpus.tasks import MOST_TASKS, task_folder
+from osbert.errors import UserError
+from osbert.files import read_own, write_sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANGES = "ranges.json"
+TASKS = "tasks-{}"
+"""The folder of a division into so many tasks."""
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows [start, stop) of a file, counted from 0."""
+
+    start: int
+    stop: int
+
+
+class RangeWork(Protocol):
+    """Work on a range of rows; an object that can be pickled, since the range may be another machine's."""
+
+    def __call__(self, rows: RowRange, folder: Path) -> None:
+        """Do the work into `folder`, which may hold a part of it from a task that was killed."""
+
+
+@dataclass(frozen=True)
+class RangeStep:
+    """The one step of a task of datatrove's: the work on the range of this rank. `threads`: of torch; 0 leaves them."""
+
+    work: RangeWork
+    ranges: Sequence[RowRange]
+    folder: Path
+    threads: int = 0
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
+        """Work on range number `rank`."""
+        if self.threads:
+            import torch
+
+            torch.set_num_threads(self.threads)
+        own = task_folder(self.folder, rank)
+        own.mkdir(parents=True, exist_ok=True)
+        self.work(self.ranges[rank], own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTasks:
+    """Work on rows, divided into tasks: `folder` is that of the unfinished output."""
+
+    plan: TaskPlan
+    folder: Path
+
+    def run(
+        self, work: RangeWork, windows: Callable[[], Iterable[Sized]], report: Callable[[int, int], None]
+    ) -> list[tuple[RowRange, Path]]:
+        """Do the work on all ranges; return them in order, each with the folder of its part.
+
+        `windows`: the windows of one process; read once, when the ranges are not known from an earlier call.
+
+        Raises UserError if a task fails, and with the code tasks-pending while a cluster works on them.
+        """
+        tasks = self.plan.tasks or min(self.plan.workers or MOST_TASKS, MOST_TASKS)
+        own = self.folder / TASKS.format(tasks)
+        own.mkdir(exist_ok=True)
+        if (own / RANGES).is_file():
+            ranges = [RowRange(**one) for one in read_own(own / RANGES, f"Remove {own} to begin anew.")["ranges"]]
+        else:
+            ranges = divided(windows(), tasks)
+            write_sealed(own / RANGES, {"ranges": [asdict(one) for one in ranges]})
+        if not ranges:
+            return []
+        # Processes on one machine divide its cores; a task on a cluster uses the cores that it is given.
+        threads = max(1, cores() // self.plan.workers) if self.plan.executor == "local" else 0
+        step = RangeStep(work, ranges, own.absolute(), threads)
+        stage = Stage("rows", [step], len(ranges), [one.stop - one.start for one in ranges])
+        try:
+            run_stages([stage], self.plan, TaskFolders(tasks=own, work=self.folder), report)
+        except PendingTasks as error:
+            raise UserError(
+                f"The tasks are with {self.plan.executor}. Give the same command again when they have ended.",
+                code="tasks-pending",
+            ) from error
+        return [(one, task_folder(own, rank)) for rank, one in enumerate(ranges)]
+
+
+def divided(windows: Iterable[Sized], tasks: int) -> list[RowRange]:
+    """Divide rows into at most `tasks` ranges of whole windows and nearly equal size.
+
+    >>> divided([range(4), range(4), range(4), range(2)], tasks=2)
+    [RowRange(start=0, stop=8), RowRange(start=8, stop=14)]
+    """
+    bounds = [0, *accumulate(map(len, windows))]
+    stops: dict[int, int] = {}
+    for start, stop in pairwise(bounds):
+        # A window goes to the task in whose equal part of the rows its middle lies.
+        stops[min(tasks - 1, (start + stop) * tasks // (2 * bounds[-1]))] = stop
+    return [RowRange(start, stop) for start, stop in zip([0, *stops.values()], stops.values())]
+
+
+def row_plan(options: object, *, is_kept: bool) -> TaskPlan | None:
+    """Return how the rows are distributed; None if the options have no executor.
+
+    Raises UserError for settings that contradict each other, and if the output is no file (`is_kept`): the parts of a
+    file alone can wait for each other.
+    """
+    plan = options.plan() if isinstance(options, TaskOptions) else None
+    if plan is not None and not is_kept:
+        raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
+    return plan
+
+
+def require_facts(found: Mapping[str, Any], known: Mapping[str, Any], name: str) -> None:
+    """Raise UserError if a task finds another model or file (`name`) than the command that divided the work."""
+    if json.loads(json.dumps(found)) != json.loads(json.dumps(known)):
+        raise UserError(
+            f"{name}, or the model, has changed since the work was divided into tasks. Give the command again.",
+            code="file-changed",
+        )
+
+
+def require_whole(rows: RowRange, reached: int | None, folder: Path) -> None:
+    """Raise UserError if the part in a folder does not reach to the end of its rows."""
+    if reached != rows.stop:
+        raise UserError(
+            f"{folder}: the part of rows {rows.start:,} to {rows.stop:,} is not whole. Remove {folder.parent} and give "
+            "the same command again.",
+            code="damaged-file",
+        )

@@ -1,0 +1,138 @@
+"""ERNIE from texts to a model: phrases and capitals marked, five objectives in turn, stopped, resumed and opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import osbert
+from corpora import invented
+from osbert.corpus.shards import Corpus
+from osbert.runs.events import TrainingStart
+from osbert.runs.pretrain.masks import sample_masks
+from osbert.tasks import Prediction
+from osbert.training.progress import Progress
+from refusals import refusal
+
+OBJECTIVES = ("mlm", "capitals", "document_words", "reorder", "distance")
+TINY = {
+    "objectives": OBJECTIVES, "model.tasks": 5, "model.layers": 1, "width": 16, "heads": 2, "model.length": 24,
+    "batch": 4, "data.length": 24, "held_out": 0.05, "steps": 15, "log_every": 5, "checkpoint_every": 4,
+    "evaluate_every": 15, "precision": "fp32", "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of documents in which Bada Kefe is met twice in each."""
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n\n".join(f"{text} We met Bada Kefe. So did Bada Kefe." for text in invented()))
+    osbert.train_tokenizer(path, out=path.parent / "vocabulary", vocabulary=150)
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: Path) -> Path:
+    tokenizer, out = texts.parent / "vocabulary", texts.parent / "corpus"
+    osbert.build_corpus(texts, tokenizer=tokenizer, out=out, phrases="capitals", capitals=True)
+    return out
+
+
+def test_it_is_trained_by_turns_and_goes_on_where_it_was_stopped(corpus: Path, tmp_path: Path) -> None:
+    whole = osbert.pretrain("ernie-small", corpus=corpus, out=tmp_path / "whole", **TINY)
+    lines = [json.loads(line) for line in (whole.folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(lines[-1][f"held_out.{name}.loss"] > 0 for name in OBJECTIVES)
+    config = json.loads((whole.folder / "config.json").read_text())
+    assert config["architectures"] == ["ErnieForMaskedLM"] and config["task_type_vocab_size"] == 5
+
+    def stop(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        osbert.pretrain("ernie-small", corpus=corpus, out=tmp_path / "again", watch=stop, **TINY)
+    begun: list[int] = []
+    osbert.pretrain(
+        "ernie-small",
+        corpus=corpus,
+        out=tmp_path / "again",
+        watch=lambda event: begun.append(event.done) if isinstance(event, TrainingStart) else None,
+        **TINY,
+    )
+    assert begun == [6]
+    runs = (tmp_path / "again", whole.folder)
+    assert len({(run / "model.safetensors").read_bytes() for run in runs}) == 1
+
+
+def test_its_masks_can_be_shown(corpus: Path) -> None:
+    """Of objectives that take turns only masking has masks."""
+    sample = sample_masks(corpus, "ernie-small", {"data.length": 24, "model.length": 24, "held_out": 0.05})
+    assert len(list(sample.text(1))) >= 3
+    assert all({*example.targets} == {"mlm"} for example in sample.examples)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"curriculum": "together"}, ("capitals", "document_words")),
+        ({"model.tasks": 3}, ("model.tasks", "5")),
+        ({"objectives": ("mlm",)}, ("curriculum", "only one")),
+    ],
+)
+def test_what_cannot_go_together_is_refused(
+    settings: dict[str, Any], told: tuple[str, ...], corpus: Path, tmp_path: Path
+) -> None:
+    with refusal("invalid-setting", *told):
+        osbert.pretrain("ernie-small", corpus=corpus, out=tmp_path / "run", **{**TINY, **settings})
+
+
+def test_capitals_need_a_corpus_that_marks_them(texts: Path, tmp_path: Path) -> None:
+    osbert.build_corpus(texts, tokenizer=texts.parent / "vocabulary", out=tmp_path / "corpus")
+    with refusal("invalid-setting", "--capitals"):
+        osbert.pretrain("ernie-small", corpus=tmp_path / "corpus", out=tmp_path / "run", **TINY)
+
+
+def test_phrases_come_from_a_list_a_tagger_or_capitals(
+    texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same phrase by each way gives the same marks, also where repeated lines are looked for."""
+    (tmp_path / "list.txt").write_text("Bada Kefe\n\nnever met\n")
+    (tmp_path / "run").mkdir()
+
+    class Engine:
+        task = SimpleNamespace(form="tokens")
+
+        def predict(self, sentences: list[str]) -> list[Prediction]:
+            found = [[{"text": "Bada Kefe"}] * ("Bada Kefe" in sentence) for sentence in sentences]
+            return [SimpleNamespace(as_dict=lambda found=one: {"prediction": found}) for one in found]  # type: ignore[misc]
+
+    monkeypatch.setattr("osbert.inference.engine.load", lambda run, opening: Engine())
+    merged = Corpus.open(corpus)
+    tokenizer = texts.parent / "vocabulary"
+    plain = osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "plain")
+    assert merged.report["tokens"] == plain.report["tokens"]
+    assert plain.report["words"] - merged.report["words"] == 2 * len(invented())
+    for name in ("list.txt", "run"):
+        built = osbert.build_corpus(
+            texts,
+            tokenizer=tokenizer,
+            out=tmp_path / f"corpus-{name}",
+            phrases=str(tmp_path / name),
+            capitals=True,
+            deduplicate=name == "run",
+        )
+        assert built.report["words"] == merged.report["words"]
+        assert built.counts.tolist() == merged.counts.tolist()
+
+
+def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> None:
+    tokenizer = texts.parent / "vocabulary"
+    with refusal("missing-file", "nowhere"):
+        osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases="nowhere")
+    (tmp_path / "empty.txt").write_text("\n")
+    with refusal("no-data", "empty.txt"):
+        osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "empty.txt"))

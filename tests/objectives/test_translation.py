@@ -1,0 +1,54 @@
+"""Translation: a document's first sentences are the source, and its second half is the decoder's text."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+import pytest
+
+from osbert.data.example import Example
+from osbert.data.noise import Noise
+from osbert.data.pack import Packer
+from osbert.objectives.translation import Translation
+from osbert.text.document import Document
+from osbert.text.form import Form
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+TOKENIZER = Tokenizer([*SPECIALS, *"abcdefghij"])
+
+
+def document(*sentences: str) -> Document:
+    ids = [TOKENIZER.encode(sentence) for sentence in sentences]
+    bounds = np.cumsum([0, *map(len, ids)])
+    return Document(ids=np.concatenate(ids), sentences=bounds, words=np.ones(bounds[-1], np.bool_))
+
+
+def translated(documents: list[Document], packer: Packer) -> list[Example]:
+    objective = Translation()
+    sequences = objective.examples(documents, packer, np.random.default_rng(0))
+    whole = sequences.take(np.arange(len(sequences)))
+    return list(objective.corrupt_all(whole, packer, Noise.at(0, np.arange(len(whole)))))
+
+
+@pytest.mark.parametrize("form", [TOKENIZER.form, Form(before=(2,), between=(3, 3), after=(3,), second_segment=0)])
+def test_a_document_is_a_source_and_its_translation(form: Form) -> None:
+    tokenizer = copy(TOKENIZER)
+    tokenizer.form = form
+    documents = [document("a b", "c"), document("d", "e", "f"), document("a", "b c", "d e", "f g h"), document("i")]
+    first, second = translated(documents, Packer(tokenizer=tokenizer, length=16))
+    for example, source, text in ((first, "a b", "c"), (second, "a b c", "d e f g h")):
+        assert example.source is not None
+        assert TOKENIZER.tokens(example.source.ids) == ["[CLS]", *source.split(), "[SEP]"]
+        assert TOKENIZER.tokens(example.ids) == ["[SEP]", *text.split()]
+        target = example.targets["translation"]
+        assert TOKENIZER.tokens(target.labels) == [*text.split(), "[SEP]"]
+        assert target.index is not None and target.index.tolist() == list(range(len(example)))
+        assert not example.segments.any() and not example.source.segments.any() and not example.truncated
+
+
+def test_pieces_that_do_not_fit_are_cut_from_the_end_and_counted() -> None:
+    (example,) = translated([document("a b c d e f", "g h i j")], Packer(tokenizer=TOKENIZER, length=9))
+    assert example.source is not None and example.truncated == 4
+    assert TOKENIZER.tokens(example.source.ids) == ["[CLS]", "a", "b", "c", "[SEP]"]
+    assert TOKENIZER.tokens(example.targets["translation"].labels) == ["g", "h", "i", "[SEP]"]

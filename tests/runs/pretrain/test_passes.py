@@ -1,0 +1,156 @@
+"""data.micro_tokens = "auto": which pass is chosen, and that a run keeps its passes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import corpora
+from osbert.runs.contract import Notice
+from osbert.runs.pretrain import passes
+from osbert.runs.pretrain.passes import Pass, PassTest
+from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan
+from osbert.training import memory
+from osbert.training.distributed import Group
+from osbert.training.progress import Progress
+from osbert.training.run_folder import RunFolder
+from refusals import refusal
+from vocabularies import train
+
+TINY = {
+    "model.layers": 1, "width": 16, "heads": 2, "model.length": 24, "batch": 400, "data.length": 24, "held_out": 0.05,
+    "steps": 4, "log_every": 2, "checkpoint_every": 2, "evaluate_every": 4, "precision": "fp32", "device": "cpu",
+    "dropout": 0.1,
+}  # fmt: skip
+GIGA = 10**9
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    documents = corpora.invented()
+    return corpora.build_corpus(tmp_path_factory.mktemp("texts") / "one", documents, train(documents, vocabulary=120))
+
+
+@pytest.fixture
+def plan(corpus) -> PretrainPlan:
+    return read_plan("cpu", TINY, corpus=corpus)
+
+
+@pytest.fixture
+def measurements(monkeypatch) -> list[Any]:
+    """Replace the measurements by a list of (tokens per second, bytes beyond the process), which grows by the test."""
+    table: list[Any] = []
+    monkeypatch.setattr(passes, "MODEST", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 10 * GIGA)
+    monkeypatch.setattr(passes, "peak_memory", lambda processor: 0)
+
+    def measured(self: PassTest, tokens: int) -> Pass | None:
+        speed, needed = table.pop(0)
+        if not speed:
+            return None
+        return Pass(tokens=tokens, speed=speed, seconds=3 * tokens / speed, memory=needed + self.weights)
+
+    monkeypatch.setattr(PassTest, "_measured", measured)
+    return table
+
+
+@pytest.mark.parametrize(
+    "table, chosen, reason",
+    [
+        ([(1e4, 1), (2e4, 2), (3e4, 3), (4e4, 4), (5e4, 5)], 0, "all there are"),  # the whole step of 9,600 tokens
+        ([(1e4, 1), (2e4, 2), (2e4, 3), (2.01e4, 4)], 2048, "no faster"),
+        ([(1e4, 1), (1e4, 2), (2e4, 3), (2e4, 4), (2e4, 4)], 4096, "no faster"),  # one disturbance ends nothing
+        ([(1e4, 1), (2e4, 4 * GIGA)], 2048, "memory"),  # twice 4 is more than 0.7 of 10
+        ([(1e4, 1), (0, 0)], 1024, "memory"),  # it ran out in the test
+        ([(0, 0)], 24, "memory"),
+        ([(1e2, 1)], 1024, "too long"),
+    ],
+)
+def test_it_is_the_smallest_pass_that_is_about_as_fast(plan, measurements, tmp_path, table, chosen, reason) -> None:
+    measurements += table
+    tokens, remark = passes.choose(plan, tmp_path)
+    assert tokens == chosen
+    assert reason in remark
+    assert not measurements
+
+
+def test_all_processes_choose_alike(plan, measurements, monkeypatch, tmp_path) -> None:
+    """A process whose own memory suffices follows another whose does not."""
+    monkeypatch.setattr(
+        Group, "gathered", lambda self, value, about: [value, False if about == "free memory" else value]
+    )
+    measurements += [(1e4, 1), (2e4, 2)]
+    assert passes.choose(plan, tmp_path)[0] == 1024
+
+
+def test_a_real_test_measures_the_run_and_leaves_nothing(plan, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(passes, "MODEST", 0)
+    monkeypatch.setattr(passes, "SECONDS", 0.01)
+    tokens, remark = passes.choose(plan, tmp_path / "scratch")
+    assert tokens == 1024
+    assert "1,024 tokens" in remark
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_modest_step_is_one_pass_without_a_test(plan, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(PassTest, "tried", lambda *given: pytest.fail("it was tested"))
+    assert passes.choose(plan, tmp_path) == (0, "")
+    assert passes.with_passes(plan, tmp_path).settings.data.micro_tokens == 0
+
+
+@pytest.mark.parametrize("stored, tokens", [({"micro_tokens": 77}, 77), ({"micro_tokens": 0}, 0), ({}, 0)])
+def test_a_run_that_was_begun_keeps_its_number(plan, monkeypatch, tmp_path, stored, tokens) -> None:
+    """Versions before "auto" took whole steps by default, and the first ones did not record it."""
+    (tmp_path / "run.json").write_text(json.dumps({"settings": {"data": stored}}))
+    monkeypatch.setattr(passes, "choose", lambda *given: pytest.fail("it was chosen again"))
+    assert passes.with_passes(plan, tmp_path).settings.data.micro_tokens == tokens
+
+
+def test_a_resumed_run_has_the_same_passes_and_bits(corpus, monkeypatch, tmp_path) -> None:
+    def run(out: str, watch=lambda event: None, **settings: Any) -> Path:
+        settings = {**TINY, "batch": 8, **settings}
+        return pretrain(
+            PretrainRequest(recipe="cpu", settings=settings, corpus=corpus, out=tmp_path / out), watch=watch
+        ).folder
+
+    def stop(event: Any) -> None:
+        events.append(event)
+        if isinstance(event, Progress) and event.step == 3:
+            raise KeyboardInterrupt
+
+    events: list[Any] = []
+    monkeypatch.setattr(passes, "choose", lambda *given: (50, "A pass takes 50."))
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped", watch=stop)
+    assert next(event.text for event in events if isinstance(event, Notice)) == "A pass takes 50."
+    monkeypatch.setattr(passes, "choose", lambda *given: pytest.fail("it was chosen again"))
+    stopped, whole = run("stopped"), run("whole", micro_tokens=50)
+    assert RunFolder(stopped).facts["settings"]["data"]["micro_tokens"] == 50
+    one, other = (load_file(folder / "model.safetensors") for folder in (stopped, whole))
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_a_word_that_is_not_auto_is_refused(corpus) -> None:
+    with refusal("invalid-value", "data.micro_tokens", "auto", "autos"):
+        read_plan("cpu", {**TINY, "micro_tokens": "autos"}, corpus=corpus)
+    assert read_plan("cpu", {**TINY, "micro_tokens": 64}, corpus=corpus).settings.data.pass_tokens == 64
+
+
+@pytest.mark.parametrize(
+    "files, left",
+    [
+        ({}, None),
+        ({"memory.max": "max\n"}, None),
+        ({"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 9\ninactive_file 200\n"}, 500),
+    ],
+)
+def test_the_limit_of_a_container_counts(tmp_path, files, left) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = memory._left_in_container(tmp_path)
+    assert found == left if left is not None else found > 2**60
