@@ -102,6 +102,14 @@ def test_cached_steps_score_as_one_pass_does(learner: Learner, monkeypatch: pyte
     decoder.choose(torch.tensor([2, 0]))
     last = decoder.step(torch.tensor([28, 21]))
     torch.testing.assert_close(last, torch.stack([wanted[2][2], wanted[0][2]]), rtol=0, atol=1e-5)
+    for chosen in ([0, 0, 1], [0, 1, 2, 2]):  # texts with different numbers of rows, then two of each
+        decoder.choose(torch.tensor(chosen))
+    found, chosen_alone = decoder.step(torch.tensor([29, 29, 22, 22])), decoder.fresh()
+    for row, source in enumerate([2, 2, 0, 0]):
+        chosen_alone.begin([prompts[source]], most=4)
+        for piece in {2: (27, 28, 29), 0: (20, 21, 22)}[source]:
+            alone = chosen_alone.step(torch.tensor([piece]))
+        torch.testing.assert_close(found[row], alone[0], rtol=0, atol=1e-5)
     rounded = decoder.fresh("bf16")
     near = [rounded.begin(prompts, most=4), rounded.step(torch.tensor([20, 23, 27]))]
     for exact, other in zip(steps_of, near, strict=True):

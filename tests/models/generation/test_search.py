@@ -21,8 +21,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation import steps
 from osbert.models.generation.left_to_right import LeftToRightDecoder
-from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, normalised, write
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, likeliest, normalised, write
+from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from refusals import refusal
 
@@ -211,6 +211,29 @@ def test_draws_have_the_models_probabilities() -> None:
     assert [*coldest.pieces] == [int(expected.argmax())]
 
 
+def test_every_penalty_in_range_gives_a_number() -> None:
+    for penalty in (MOST_PENALTY, -MOST_PENALTY):
+        assert np.isfinite(normalised(-1e6, MOST_PIECES, penalty))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_scores_that_are_not_numbers_are_reported(beams: int) -> None:
+    decoder = model(vocabulary=6)
+    with torch.no_grad():
+        decoder.head.bias.fill_(float("nan"))
+    [found] = texts(decoder, prompts(3, vocabulary=6), most=3, beams=beams)
+    assert np.isnan(found.log_probability)
+
+
+@pytest.mark.parametrize("vocabulary", [3, 64, 500])
+def test_the_likeliest_pieces_are_those_of_a_sort(vocabulary: int) -> None:
+    scores = torch.randn(5, vocabulary, generator=torch.Generator().manual_seed(0))
+    scores[0, : vocabulary - 2] = float("-inf")  # fewer allowed pieces than are searched for
+    values, indices = likeliest(scores, 3)
+    assert torch.equal(values, scores.sort(dim=-1, descending=True).values[:, :3])
+    assert torch.equal(scores.gather(1, indices), values) and all(len(set(row)) == 3 for row in indices.tolist())
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_transformers_writes_the_same(beams: int, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
@@ -253,6 +276,7 @@ def test_transformers_writes_the_same(beams: int, tmp_path: Path) -> None:
         ({"sample": True, "beams": 2}, "invalid-setting"),
         ({"top_k": 3}, "invalid-setting"),
         ({"length_penalty": 1.0}, "invalid-setting"),
+        ({"length_penalty": 1e4}, "invalid-value"),
     ],
 )
 def test_settings_that_cannot_be(options: dict[str, Any], code: str) -> None:

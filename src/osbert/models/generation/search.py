@@ -216,7 +216,8 @@ class _Search:
     def end(self, total: float, pieces: list[int], ended: Ending, penalty: float) -> None:
         """Keep a finished text if it is the best so far. The end piece counts for its length."""
         score = normalised(total, len(pieces) + (ended == "end"), penalty)
-        if score > self.score:
+        # Also a score that is NaN, so that the caller sees it in the log-probability.
+        if not score <= self.score:
             self.score = score
             self.best = WrittenRow(row=self.row, pieces=tuple(pieces), log_probability=total, ended=ended)
 

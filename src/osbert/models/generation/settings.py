@@ -10,6 +10,8 @@ from osbert.errors import Problems
 
 MOST_PIECES = 100_000
 MOST_BEAMS = 64
+MOST_PENALTY = 64.0
+"""Beyond it, the power of a length of MOST_PIECES leaves the range of floating-point numbers."""
 DEFAULT_MOST = 64
 Precision = Literal["fp32", "bf16"]
 
@@ -87,8 +89,11 @@ class GenerationOptions(DrawingOptions):
             )
         if not 0 < self.top_p <= 1:
             yield "top_p", f"top_p must be above 0, and 1 at most, not {self.top_p}"
-        if not abs(self.length_penalty) < float("inf"):
-            yield "length_penalty", f"length_penalty must be a number, not {self.length_penalty}"
+        if not abs(self.length_penalty) <= MOST_PENALTY:
+            yield (
+                "length_penalty",
+                f"length_penalty must be between {-MOST_PENALTY:g} and {MOST_PENALTY:g}, not {self.length_penalty}",
+            )
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         if self.least > self.most > 0:
