@@ -13,7 +13,8 @@ import pytest
 
 import corpora
 from osbert.corpus.shards import Corpus
-from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.loader import PretrainingLoader
+from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.phases import Phases
 from osbert.data.step import Cursor, RankPart, Step

@@ -16,7 +16,8 @@ from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.loader import PretrainingLoader
+from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer, shares
 from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
 from osbert.data.sequences import Sequences

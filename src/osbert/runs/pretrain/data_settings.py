@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from osbert.data.loader import LoaderSettings
+from osbert.data.loader_settings import LoaderSettings
 
 
 @dataclass(frozen=True, kw_only=True)
