@@ -251,7 +251,9 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
             code="invalid-value",
         )
     elif origin in (Union, types.UnionType):
-        return _alternative(value, kind, name, problems)
+        first, *words = (argument for argument in arguments if argument is not type(None))
+        kind = words[0] if words and isinstance(value, str) else first  # a Literal: a word such as auto for a number
+        return None if value is None else _coerce(value, kind, name, problems)
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_coerce(item, arguments[0], name, problems) for item in value)
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -266,18 +268,6 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
         return Path(value)
     else:
         problems.add(f"'{name}' must be {_name(kind)}, not {value!r}", code="invalid-value")
-    return None
-
-
-def _alternative(value: Any, kind: Any, name: str, problems: Problems) -> Any:
-    """Convert a value to one of the types of a union: none, a word of a Literal such as "auto", or the first type."""
-    first, *others = (argument for argument in typing.get_args(kind) if argument is not type(None))
-    words = [word for other in others for word in typing.get_args(other)]
-    if value is None or value in words:
-        return value
-    if not words or not isinstance(value, str):
-        return _coerce(value, first, name, problems)
-    problems.add(f"'{name}' must be {_name(kind)}, not {value!r}", code="invalid-value")
     return None
 
 

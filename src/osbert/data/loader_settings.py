@@ -1,4 +1,4 @@
-"""The settings of the loader: batch, passes, held-out part, workers."""
+"""The settings of the loader of pretraining: batches, passes, pools, held-out text."""
 
 from __future__ import annotations
 

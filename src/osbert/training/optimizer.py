@@ -63,14 +63,15 @@ class OptimizerSettings:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.schedule == "trapezoid" and self.warmup + self.decay > 1:
             raise ValueError(f"warmup and decay are shares of the steps, but {self.warmup} and {self.decay} exceed 1")
-        if self.schedule != "trapezoid" and self.decay != DECAY:
-            raise ValueError(
-                f'decay = {self.decay} does nothing with schedule = "{self.schedule}": leave it out, or take trapezoid'
-            )
-        for name, default in (("muon_rate", MUON_RATE), ("muon_iterations", 5)):
-            if self.method != "muon" and (value := getattr(self, name)) != default:
+        for name, default, (setting, choice) in (
+            ("decay", DECAY, ("schedule", "trapezoid")),
+            ("muon_rate", MUON_RATE, ("method", "muon")),
+            ("muon_iterations", 5, ("method", "muon")),
+        ):
+            if getattr(self, setting) != choice and (value := getattr(self, name)) != default:
                 raise ValueError(
-                    f'{name} = {value} does nothing with method = "{self.method}": leave it out, or choose muon'
+                    f'{name} = {value} does nothing with {setting} = "{getattr(self, setting)}": leave it out, or '
+                    f"choose {choice}"
                 )
 
     def build(self, learner: nn.Module) -> torch.optim.AdamW:
