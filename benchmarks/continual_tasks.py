@@ -33,8 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=1_200, help="steps of a run, of all tasks together")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=600, help="steps of a run, of all tasks together")
+    parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args()
     for seed in range(given.seeds):
         for name in (*CURRICULA, "mlm alone"):
