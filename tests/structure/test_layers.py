@@ -19,6 +19,7 @@ ROOMS = [
         "terminal",
         "lock",
         "components",
+        "field_texts",
         "recipe",
         "recipes",
         "options",
