@@ -70,7 +70,7 @@ def test_bert_paper_leaves_nothing_to_defaults() -> None:
     settings = read_settings("bert-paper")
     for part in ("model", "mlm", "nsp", "optimizer"):
         own = {field.name for field in dataclasses.fields(getattr(settings, part))}
-        assert own - {"muon_rate", "ngrams", "decay"} == set(table[part]), (
+        assert own - {"muon_rate", "muon_iterations", "ngrams", "decay"} == set(table[part]), (
             part
         )  # which the chosen method, unit and schedule do not use
     assert {"batch", "length", "short", "long_share", "long_length", "duplicates"} <= set(table["data"])
