@@ -330,7 +330,7 @@ def _parse(text: str, kind: Any) -> Any:
         try:
             return kind(text.replace("_", ""))
         except ValueError:
-            return text
+            return str(text)
     return text.strip("\"'")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +28,7 @@ class OptimizerSettings:
     """Peak learning rate, after the warm-up."""
     muon_rate: float = MUON_RATE
     """Peak learning rate of the matrices that muon updates."""
-    muon_iterations: Literal[3, 5] = 5
+    muon_iterations: int = 5
     """Iterations of muon's polynomial: 5, as published, or 3 with other coefficients, which take three fifths of its
     work and bring small singular values less close to 1."""
     beta1: float = 0.9
@@ -63,13 +63,20 @@ class OptimizerSettings:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.schedule == "trapezoid" and self.warmup + self.decay > 1:
             raise ValueError(f"warmup and decay are shares of the steps, but {self.warmup} and {self.decay} exceed 1")
+        if self.muon_iterations not in (3, 5):
+            raise ValueError(f"muon_iterations is 3 or 5, not {self.muon_iterations}")
+        if idle := [*self._idle()]:
+            raise ValueError(idle[0])
+
+    def _idle(self) -> Iterator[str]:
+        """Yield a message for each setting that has no effect beside another one."""
         for name, default, (setting, choice) in (
             ("decay", DECAY, ("schedule", "trapezoid")),
             ("muon_rate", MUON_RATE, ("method", "muon")),
             ("muon_iterations", 5, ("method", "muon")),
         ):
             if getattr(self, setting) != choice and (value := getattr(self, name)) != default:
-                raise ValueError(
+                yield (
                     f'{name} = {value} does nothing with {setting} = "{getattr(self, setting)}": leave it out, or '
                     f"choose {choice}"
                 )

@@ -10,11 +10,12 @@ import pytest
 from safetensors.torch import load_file
 
 import corpora
+from osbert.recipe import Word
 from osbert.runs.contract import Notice
 from osbert.runs.pretrain import passes
 from osbert.runs.pretrain.passes import Pass, PassTest
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
-from osbert.runs.pretrain.settings import PretrainPlan, read_plan
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.training import memory
 from osbert.training.distributed import Group
 from osbert.training.progress import Progress
@@ -138,7 +139,8 @@ def test_a_resumed_run_has_the_same_passes_and_bits(corpus, monkeypatch, tmp_pat
 def test_a_word_that_is_not_auto_is_refused(corpus) -> None:
     with refusal("invalid-value", "data.micro_tokens", "auto", "autos"):
         read_plan("cpu", {**TINY, "micro_tokens": "autos"}, corpus=corpus)
-    assert read_plan("cpu", {**TINY, "micro_tokens": 64}, corpus=corpus).settings.data.pass_tokens == 64
+    for word, number in (("auto", "auto"), ("64", 64)):  # as typed on a command line
+        assert read_settings("cpu", {"micro_tokens": Word(word)}).data.micro_tokens == number
 
 
 @pytest.mark.parametrize(
