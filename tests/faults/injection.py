@@ -109,7 +109,7 @@ def _save_twice() -> None:
     from osbert.training import trainer
 
     save = trainer.Trainer.save
-    trainer.Trainer.save = lambda self: save(self) and save(self)
+    trainer.Trainer.save = lambda self, **named: save(self, **named) and save(self, **named)
 
 
 def pause(folder: str, number: int, flag: str) -> None:
