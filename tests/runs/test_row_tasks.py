@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import osbert
-from osbert.corpus.executors import PendingTasks, Stage
+from osbert.corpus.executors import PendingTasks, TaskStage
 from osbert.runs import explained_rows, row_tasks
 from osbert.runs.embed import windows
 from osbert.runs.predict import rows
@@ -35,7 +35,9 @@ class HereTasks:
         self.stops_at: int | None = None
         self.done: list[int] = []
 
-    def __call__(self, stages: list[Stage], plan: object, folders: object, report: Callable[[int, int], None]) -> None:
+    def __call__(
+        self, stages: list[TaskStage], plan: object, folders: object, report: Callable[[int, int], None]
+    ) -> None:
         (stage,) = stages
         for rank in range(stage.tasks):
             if rank == self.stops_at:

@@ -53,7 +53,7 @@ class PendingTasks(Exception):
 
 
 @dataclass(frozen=True)
-class Stage:
+class TaskStage:
     """Steps that `tasks` tasks run on their parts of the data, after all tasks of the previous stage.
 
     `sizes`: the size of each task, for progress; none where a task takes less time than the start of its process.
@@ -94,7 +94,7 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
 
 
 def run_stages(
-    stages: Sequence[Stage], plan: TaskPlan, folders: TaskFolders, report: Callable[[int, int], None]
+    stages: Sequence[TaskStage], plan: TaskPlan, folders: TaskFolders, report: Callable[[int, int], None]
 ) -> None:
     """Run the unfinished tasks of stages, one stage after the other.
 
@@ -135,7 +135,7 @@ def _refuse_running(path: Path) -> None:
         raise PendingTasks
 
 
-def _stages(build: Build, folder: Path, tasks: int) -> Iterator[Stage]:
+def _stages(build: Build, folder: Path, tasks: int) -> Iterator[TaskStage]:
     filters = build.settings.filters or Filters()
     parts = shares(build.inputs, tasks)
     sizes = [sum(source.size for source in part) for part in parts]
@@ -156,11 +156,11 @@ def _stages(build: Build, folder: Path, tasks: int) -> Iterator[Stage]:
         signatures, pairs, removed = (str(folder / name) for name in ("signatures", "pairs", "removed"))
         signature = MinhashDedupSignature(signatures, config=config, language=WhitespaceTokenizer())
         signature.word_tokenizer = _Words()
-        yield Stage("signatures", [*read, signature], tasks, sizes)
-        yield Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
-        yield Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
+        yield TaskStage("signatures", [*read, signature], tasks, sizes)
+        yield TaskStage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
+        yield TaskStage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
         read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
-    yield Stage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks, sizes)
+    yield TaskStage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks, sizes)
 
 
 class _Words:
@@ -171,7 +171,7 @@ class _Words:
         return _IDEOGRAPH.sub(r" \g<0> ", text).split()
 
 
-def _executor(plan: TaskPlan, stage: Stage, logs: Path) -> Any:
+def _executor(plan: TaskPlan, stage: TaskStage, logs: Path) -> Any:
     if plan.executor == "slurm":
         from datatrove.executor.slurm import SlurmPipelineExecutor
 
@@ -196,7 +196,7 @@ def _executor(plan: TaskPlan, stage: Stage, logs: Path) -> Any:
     return LocalPipelineExecutor(stage.steps, tasks=stage.tasks, logging_dir=str(logs))
 
 
-def _counter(stage: Stage, report: Callable[[int, int], None]) -> Callable[[int], None]:
+def _counter(stage: TaskStage, report: Callable[[int, int], None]) -> Callable[[int], None]:
     """Return a function that counts a task, by its rank, and reports the size that is done."""
     sizes = stage.sizes if any(stage.sizes) else [1] * stage.tasks
     done: list[int] = []

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from osbert.corpus.executors import PendingTasks, Stage, TaskFolders, run_stages
+from osbert.corpus.executors import PendingTasks, TaskFolders, TaskStage, run_stages
 from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
 from osbert.corpus.tasks import MOST_TASKS, task_folder
 from osbert.errors import UserError
@@ -91,7 +91,7 @@ class RowTasks:
         # Processes on one machine divide its cores; a task on a cluster uses the cores that it is given.
         threads = max(1, cores() // self.plan.workers) if self.plan.executor == "local" else 0
         step = RangeStep(work, ranges, own.absolute(), threads)
-        stage = Stage("rows", [step], len(ranges), [one.stop - one.start for one in ranges])
+        stage = TaskStage("rows", [step], len(ranges), [one.stop - one.start for one in ranges])
         try:
             run_stages([stage], self.plan, TaskFolders(tasks=own, work=self.folder), report)
         except PendingTasks as error:

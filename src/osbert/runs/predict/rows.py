@@ -31,7 +31,7 @@ TEXTS, CHARACTERS = 4096, 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionSource:
+class PredictionInput:
     """What is predicted: the rows of the file `path`, by the model in the folder `run`, into `output`.
 
     `name`: what messages call the file.
@@ -60,7 +60,7 @@ class PredictionRows:
     facts: Mapping[str, Any]
 
     @classmethod
-    def open(cls, source: PredictionSource, *, weights: bool = True) -> PredictionRows:
+    def open(cls, source: PredictionInput, *, weights: bool = True) -> PredictionRows:
         """Open the model and the file. `weights`: whether those of the model belong to the facts. Raises UserError."""
         from osbert.inference.engine import load  # torch takes seconds to import
 

@@ -18,7 +18,7 @@ from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
-from osbert.runs.predict.rows import PredictionRows, PredictionSource, chunks
+from osbert.runs.predict.rows import PredictionInput, PredictionRows, chunks
 from osbert.runs.predict.tasks import PredictionWork, joined
 from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import as_given, kept_input, named_as_given
@@ -136,12 +136,10 @@ class _FilePrediction:
         shown = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
         return PredictionTally(**shown, limit=rows.task.limit(rows.engine.packer))
 
-    def source(self, run: Path, options: FileOptions, opening: Opening) -> PredictionSource:
+    def source(self, run: Path, options: FileOptions, opening: Opening) -> PredictionInput:
         """Return what is predicted, by which run, into which form."""
         name = as_given(str(self.path), self.folder)
-        return PredictionSource(
-            run=run, path=self.path, name=name, options=options, opening=opening, output=self.output
-        )
+        return PredictionInput(run=run, path=self.path, name=name, options=options, opening=opening, output=self.output)
 
     def _begun(self, facts: Mapping[str, Any]) -> int | None:
         """Return the number of rows counted by an earlier call, None without one. UserError if the call differs."""

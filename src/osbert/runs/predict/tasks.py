@@ -11,7 +11,7 @@ from typing import Any
 
 from osbert.runs.predict.forms.contract import RowForm
 from osbert.runs.predict.part import RowPart
-from osbert.runs.predict.rows import PredictionRows, PredictionSource
+from osbert.runs.predict.rows import PredictionInput, PredictionRows
 from osbert.runs.row_tasks import RowRange, require_facts, require_whole
 
 
@@ -19,11 +19,11 @@ from osbert.runs.row_tasks import RowRange, require_facts, require_whole
 class PredictionWork:
     """The prediction of a range of rows. `facts`: those of the model and the file that the command has opened."""
 
-    source: PredictionSource
+    source: PredictionInput
     facts: Mapping[str, Any]
 
     @classmethod
-    def of(cls, source: PredictionSource, facts: Mapping[str, Any]) -> PredictionWork:
+    def of(cls, source: PredictionInput, facts: Mapping[str, Any]) -> PredictionWork:
         """Return the work, ready for another process: with absolute paths, and without the stream of the output."""
         run, path = source.run.absolute(), source.path.absolute()
         return cls(source=replace(source, run=run, path=path, output=replace(source.output, stream=None)), facts=facts)
