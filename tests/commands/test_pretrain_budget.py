@@ -226,8 +226,8 @@ if sys.argv.pop(1) == "fixed":
 pretrain_budget.MOST = 1.0
 save, saved = Trainer.save, []
 
-def killing(self):
-    done = save(self)
+def killing(self, **named):
+    done = save(self, **named)
     if self.folder.name != "speed-test":
         saved.append(self.step)
     if len(saved) == 2:
