@@ -37,7 +37,7 @@ def test_the_settings_of_a_row_are_those_of_its_recipe(row: TableRow) -> None:
         encoders = replace(encoders, settings={} if row.recipe in ("cove-small", "elmo-small") else encoders.settings)
     assert encoders.read(row).minutes == 2.0 and row.year >= 2013
     [trial] = encoders.trials([row], 7, Path("out"))
-    assert "7" in trial.settings and "corpus" in trial.settings
+    assert "7" in trial.settings and "-".join(filter(None, ("corpus", row.corpus))) in trial.settings
 
 
 def test_rows_are_in_the_order_of_their_years_and_columns_are_tasks_that_can_be_fine_tuned() -> None:
