@@ -120,7 +120,7 @@ class PretrainPlan:
         """Return the entry for run.json with the time taken so far; of a resumed run, since it was resumed."""
         if self.budget is None:
             return {}
-        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 6), "resumed": resumed}
 
     def loader(self, *, length: int) -> PretrainingLoader | Stages:
         """Return the loader of steps with sequences of at most `length` tokens."""
