@@ -136,3 +136,6 @@ def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> Non
     (tmp_path / "empty.txt").write_text("\n")
     with refusal("no-data", "empty.txt"):
         osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "empty.txt"))
+    (tmp_path / "latin.txt").write_bytes("Bada Kefe\nZoë Kefe\n".encode("latin-1"))
+    with refusal("wrong-encoding", "latin.txt, line 2", "0xeb"):
+        osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "latin.txt"))
