@@ -143,16 +143,28 @@ def test_a_word_that_is_not_auto_is_refused(corpus) -> None:
         assert read_settings("cpu", {"micro_tokens": Word(word)}).data.micro_tokens == number
 
 
+LIMITED = {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 9\ninactive_file 200\n"}
+WIDER = {"memory.max": "5000\n", "memory.current": "700\n", "memory.stat": ""}
+
+
 @pytest.mark.parametrize(
-    "files, left",
+    "groups, own, left",
     [
-        ({}, None),
-        ({"memory.max": "max\n"}, None),
-        ({"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 9\ninactive_file 200\n"}, 500),
+        ({}, "0::/\n", None),
+        ({"": {"memory.max": "max\n"}}, "0::/\n", None),
+        ({"": LIMITED}, "0::/\n", 500),
+        ({"": LIMITED}, "", 500),  # version 1 of control groups, or another system
+        ({"a/b": LIMITED}, "3:cpu:/c\n0::/a/b\n", 500),  # the group of the process itself
+        ({"a/b": WIDER, "a": LIMITED}, "0::/a/b\n", 500),  # one above it
+        ({"a/b": LIMITED}, "0::/a\n", None),  # another one
+        ({"": LIMITED}, "0::/../elsewhere\n", 500),
     ],
 )
-def test_the_limit_of_a_container_counts(tmp_path, files, left) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    found = memory._left_in_container(tmp_path)
+def test_the_limit_of_a_container_counts(tmp_path, groups, own, left) -> None:
+    for group, files in groups.items():
+        (tmp_path / "root" / group).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / "root" / group / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    found = memory._left_in_container(tmp_path / "root", tmp_path / "own")
     assert found == left if left is not None else found > 2**60
