@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,15 @@ import pytest
 import osbert
 from corpora import invented
 from osbert.corpus.shards import Corpus
+from osbert.data.stages import first_steps
+from osbert.evaluation.speed import training_flops
+from osbert.models.contract import StepSize
 from osbert.runs.events import TrainingStart
 from osbert.runs.pretrain.masks import sample_masks
+from osbert.runs.pretrain.other_text import other_text
+from osbert.runs.pretrain.plan_sizes import candidates
+from osbert.runs.pretrain.settings import read_plan
+from osbert.runs.pretrain.speed_test import SpeedTest, turns
 from osbert.tasks import Prediction
 from osbert.training.progress import Progress
 from refusals import refusal
@@ -73,6 +81,18 @@ def test_its_masks_can_be_shown(corpus: Path) -> None:
     sample = sample_masks(corpus, "ernie-small", {"data.length": 24, "model.length": 24, "held_out": 0.05})
     assert len(list(sample.text(1))) >= 3
     assert all({*example.targets} == {"mlm"} for example in sample.examples)
+
+
+def test_a_test_of_the_speed_sees_all_objectives(corpus: Path, tmp_path: Path) -> None:
+    plan = read_plan("ernie-small", TINY, corpus=corpus)
+    assert turns(plan) == len(OBJECTIVES) and len(first_steps(plan.loader(length=24))) == len(OBJECTIVES)
+    test = SpeedTest(plan, tmp_path)
+    assert test.speed(24, seconds=0.01).steps % len(OBJECTIVES) == 0
+    (own,) = (size for size in candidates(plan, "cpu") if size.plan is plan)
+    each = [StepSize.of(test.learner, batches) for batches in first_steps(plan.loader(length=24))]
+    arithmetic = sum(training_flops(test.learner, size) for size in each) / sum(size.tokens for size in each)
+    assert own.flops == pytest.approx(arithmetic) == pytest.approx(test.flops_per_token(24))
+    assert other_text(replace(plan, general=plan.corpus))["general"][-1].targets.keys() == {OBJECTIVES[-1]}
 
 
 @pytest.mark.parametrize(
