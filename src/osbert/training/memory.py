@@ -7,6 +7,7 @@ the same gradient up to rounding. Only dropout differs, because its random numbe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -101,6 +102,9 @@ def release() -> None:
     # Exceptions keep tensors alive in reference cycles, so collect garbage before the cache is emptied.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    # glibc keeps what was freed for reuse (processor.keep_memory); other systems have no such function.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def device_memory(device: torch.device) -> int:

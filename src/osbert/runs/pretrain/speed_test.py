@@ -14,6 +14,7 @@ from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
+from osbert.training import memory
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed, loader_speed, probe, resident_memory
 from osbert.training.trainer import Trainer
@@ -47,6 +48,8 @@ class SpeedTest:
 
     def __init__(self, plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> None:
         """Build the learner. Files of the test go to the folder `scratch`, which the caller removes."""
+        # What an earlier test has freed would count as memory of before, and hide what this one takes.
+        memory.release()
         self.memory_before = resident_memory()
         started = time.perf_counter()
         self.plan = plan
