@@ -101,6 +101,7 @@ def test_a_test_of_the_speed_sees_all_objectives(corpus: Path, tmp_path: Path) -
         ({"curriculum": "together"}, ("capitals", "document_words")),
         ({"model.tasks": 3}, ("model.tasks", "5")),
         ({"objectives": ("mlm",)}, ("curriculum", "only one")),
+        ({"objectives": ("mlm", "dialogue"), "data.length": 6}, ("data.length", "dialogue", "7")),  # it never ended
     ],
 )
 def test_what_cannot_go_together_is_refused(

@@ -186,12 +186,11 @@ class PretrainingRun:
             )
 
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
-        if self.plan.origin is not None:
-            if fresh:
-                names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
-                self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
-            for remark in self.plan.remarks:
-                self._say(remark)
+        if self.plan.origin is not None and fresh:
+            names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
+            self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
+        for remark in self.plan.remarks:
+            self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         held_out, others = self.loader.held_out(), self._other_text()
