@@ -117,6 +117,15 @@ def test_capitals_need_a_corpus_that_marks_them(texts: Path, tmp_path: Path) -> 
         osbert.pretrain("ernie-small", corpus=tmp_path / "corpus", out=tmp_path / "run", **TINY)
 
 
+def test_an_objective_of_a_later_stage_that_has_no_sequences_is_refused(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("So did we.\n\n" * 60)
+    osbert.build_corpus(tmp_path / "short.txt", tokenizer=texts.parent / "vocabulary", out=tmp_path / "corpus")
+    later = {**TINY, "objectives": ("mlm", "dialogue"), "curriculum": "one_by_one", "held_out": 0.0}
+    with refusal("too-little-data", "dialogue"):
+        osbert.pretrain("ernie-small", corpus=tmp_path / "corpus", out=tmp_path / "run", **later)
+    assert not (tmp_path / "run").exists()
+
+
 def test_phrases_come_from_a_list_a_tagger_or_capitals(
     texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,14 @@ class Stages:
         return batch.changed(segments=batch.segments + number * self.segments) if self.segments * number else batch
 
 
+def require_sequences(loader: PretrainingLoader | Stages) -> None:
+    """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
+    for one in loader.loaders.values() if isinstance(loader, Stages) else [loader]:
+        alone = copy.copy(one)
+        alone.settings, alone.blocks_in_pool = replace(one.settings, batch=1), 1
+        next(alone.draws(Cursor()))
+
+
 def first_steps(loader: PretrainingLoader | Stages, steps: int = 1) -> list[list[Batch]]:
     """Return the batches of the first steps of each objective of a curriculum; else those of the first steps.
 

@@ -12,7 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
-from osbert.data.stages import Stages
+from osbert.data.stages import Stages, require_sequences
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
@@ -333,7 +333,7 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
                 told = f"data.{name} is {length:,}, but sequences of {named} have {least} tokens or more."
                 problems.add(told, code="invalid-setting")
         try:
-            plan.loader(length=length)
+            require_sequences(plan.loader(length=length))
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
