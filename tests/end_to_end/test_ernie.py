@@ -74,6 +74,11 @@ def test_it_is_trained_by_turns_and_goes_on_where_it_was_stopped(corpus: Path, t
     assert begun == [6]
     runs = (tmp_path / "again", whole.folder)
     assert len({(run / "model.safetensors").read_bytes() for run in runs}) == 1
+    # Further training: an objective in another place reads another task embedding.
+    for names, moved in ((OBJECTIVES[:2], ""), (("reorder", "mlm"), "mlm and reorder")):
+        further = {"objectives": names, "data.length": 24}
+        remarks = read_plan("", further, corpus=corpus, origin=whole.folder).remarks
+        assert [remark.startswith(moved) for remark in remarks if "task" in remark] == [True] * bool(moved)
 
 
 def test_its_masks_can_be_shown(corpus: Path) -> None:

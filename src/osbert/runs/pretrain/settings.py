@@ -181,6 +181,8 @@ def read_plan(
     if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
+    if before is not None:
+        remarks += before.moved_tasks(settings.objectives, settings.data.curriculum)
     corpus = local_copy(corpus)
     opened = Corpus.open(corpus)
     if out is not None:
