@@ -38,7 +38,7 @@ def find_phrases(
         watch(Notice(f"{path} tags the texts, to find the phrases in them."))
         found = _frequent(_tagged(path, _sentences(files, reading), opening))
     elif path.is_file():
-        found = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
+        found = _listed(path)
     else:
         raise UserError(
             f"--phrases {source}: no such file. Give a file with a phrase in each line, the folder of a run of tag, or "
@@ -49,6 +49,19 @@ def find_phrases(
         raise UserError(f"--phrases {source} gives no phrases. Leave it out, or give another source.", code="no-data")
     watch(Notice(f"{len(found):,} phrases are units of masking."))
     return tuple(sorted(found))
+
+
+def _listed(path: Path) -> set[str]:
+    """Return the lines of a list of phrases. Raises UserError with the line that is not UTF-8."""
+    content = path.read_bytes()
+    try:
+        return {line.strip() for line in content.decode("utf-8").removeprefix("\ufeff").splitlines()} - {""}
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"--phrases {path}, line {line:,}: not UTF-8 (byte {content[error.start]:#x}). Convert the list to UTF-8.",
+            code="wrong-encoding",
+        ) from None
 
 
 def _sentences(files: Sequence[Path | str], reading: DocumentOptions) -> Iterator[str]:
