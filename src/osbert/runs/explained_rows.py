@@ -48,7 +48,7 @@ class ExplanationKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationSource:
-    """What is explained: the predictions of the model in the folder `run` for the rows of a file.
+    """A file, and the folder `run` of the model whose predictions for its rows are explained.
 
     `label`: explain its score, "" for that of the prediction.
     """
