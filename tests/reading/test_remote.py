@@ -13,7 +13,8 @@ import osbert
 from osbert.interop.hub import locate
 from osbert.reading import remote
 from osbert.reading.inputs import find_inputs
-from osbert.reading.remote import ObjectAddress, local_copy, local_output, make_room
+from osbert.reading.remote import ObjectAddress, local_copy, local_output
+from osbert.reading.remote_cache import hold, make_room
 from refusals import refusal
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -144,7 +145,7 @@ def test_the_cache_is_bounded(s3: Any, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OSBERT_CACHE_GB", "1e-8")
     for path in (tmp_path / "cache").glob("*/b"):
-        remote.hold(path.parent)
+        hold(path.parent)
     make_room(6, "x")
     assert copies(tmp_path / "cache") == ["b"], "what is read stays"
     with refusal("too-large", "OSBERT_CACHE_GB"):
