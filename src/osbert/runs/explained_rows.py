@@ -180,6 +180,11 @@ class ExplanationWork:
     source: ExplanationSource
     facts: Mapping[str, Any]
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.source.run, self.source.file
+
     def __call__(self, rows: RowRange, folder: Path) -> None:
         """Write the explained rows into `folder`, after the last window that a killed task has written."""
         opened = ExplainedRows.open(self.source)
