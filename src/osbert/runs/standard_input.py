@@ -12,7 +12,6 @@ from pathlib import Path
 from osbert.errors import UserError, nearest
 from osbert.reading.columns import is_known
 from osbert.reading.form import TableReading, find_format
-from osbert.reading.remote_cache import with_addresses
 
 STREAM = Path("-")
 """The name of standard input and standard output on the command line."""
@@ -76,6 +75,5 @@ def named_as_given(folder: Path) -> Iterator[None]:
 
 
 def as_given(text: str, folder: Path) -> str:
-    """Return a text with the paths of copies replaced by what the user gave: standard input, kept in `folder`, or an
-    address."""
-    return with_addresses(re.sub(re.escape(str(folder / KEPT)) + r"(\.[a-z]+)?", NAME, text))
+    """Return a text with the path of the copy in `folder` replaced by the name of standard input."""
+    return re.sub(re.escape(str(folder / KEPT)) + r"(\.[a-z]+)?", NAME, text)

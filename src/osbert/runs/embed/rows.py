@@ -11,7 +11,6 @@ from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import ENDS
 from osbert.reading.columns import TextColumns, choose
-from osbert.reading.remote_cache import address_of
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
@@ -49,7 +48,7 @@ class TextRows:
             names=tuple(filter(None, (options.text, options.pair))),
         )
         table = require_columns(open_table(path, reading))
-        before = Snapshot(path, name=NAME if file == STREAM else address_of(file))
+        before = Snapshot(path, name=NAME if file == STREAM else str(file))
         asked = TextColumns(text=options.text, pair=options.pair)
         columns = choose(table.columns, asked=asked, path=before.name, labelled=False)
         return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
