@@ -55,6 +55,11 @@ def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
     return Path(given) if address is None else address.fetched(without)
 
 
+def local_data(data: Any) -> Any:
+    """Return the data of a task: an address as the path of its copy; rows in memory, and local paths, as they are."""
+    return local_copy(data) if isinstance(data, str | Path) and ObjectAddress.of(data) is not None else data
+
+
 @contextmanager
 def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Iterator[Path]:
     """Yield the path to write for a user's output; for an address it is uploaded when the block ends.
@@ -78,9 +83,13 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
     with address.cached():
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
-        yield folder / address.name
-        address.upload(files, folder)
-        shutil.rmtree(folder)
+        try:
+            yield folder / address.name
+            address.upload(files, folder)
+            shutil.rmtree(folder)
+        finally:
+            with suppress(OSError):  # nothing was begun
+                folder.rmdir()
 
 
 def shown(given: Path | str) -> str:

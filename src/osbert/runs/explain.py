@@ -81,7 +81,7 @@ def _explain(
     refuse_foreign(out, "explanations", FILES)
     rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
     report_remarks(rows.engine, watch)
-    watch(Notice(with_addresses(rows.inputs.describe)))
+    watch(Notice(rows.inputs.describe))
     count = rows.check()
     with claim(out) as folder:
         folder.mkdir(exist_ok=True)
