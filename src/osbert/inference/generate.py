@@ -11,7 +11,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
-from osbert.data.written import started
+from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
@@ -168,7 +168,7 @@ def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]]
     """
 
     def prompt(texts: Sequence[str]) -> Example:
-        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
+        return decoder_prompt(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
 
     return prompt
 
