@@ -85,12 +85,12 @@ def test_keys_and_values_that_no_memory_holds_are_refused_before_the_work(
     model: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        writing, "device_memory", lambda device: 3 * 8 * 16 * 12
+        writing, "free_memory", lambda device: 3 * 8 * 16 * 12
     )  # three times 12 tokens of one layer of 16
     assert model.generate(["a"], most=4, beams=2)
     with refusal("out-of-memory", "beams", 8):
         model.generate(["a"], most=4, beams=8)
-    monkeypatch.setattr(writing, "device_memory", lambda device: 8 * 16 * 12)
+    monkeypatch.setattr(writing, "free_memory", lambda device: 8 * 16 * 12)
     with refusal("out-of-memory", "most", 15):
         model.generate(["a"], most=15)
 
