@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 import osbert
+from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.server import worker as worker_module
 from osbert.server.calls.table import CALLS
@@ -92,6 +93,7 @@ def test_who_writes_is_declared(worker: Worker) -> None:
         ({"top_k": 3}, 422, "top_k"),
         ({"sample": True, "beams": 2}, 422, "sample"),
         ({"least": 9, "most": 3}, 422, "least"),
+        ({"least": 65}, 422, "least"),
         ({"texts": ["a", "the film " * 200], "most": 9}, 422, "texts[1]"),
         ({"texts": [["a", "the"]]}, 422, "texts[0]"),
         ({"model": "run", "most": 23}, 422, "most"),
@@ -102,6 +104,13 @@ def test_who_writes_is_declared(worker: Worker) -> None:
 def test_a_refusal_names_the_field(worker: Worker, values: dict[str, Any], status: int, field: str) -> None:
     found, body = _answer(worker, **{"texts": ["the good"], **values})
     assert (found, body["error"]["field"]) == (status, field)
+
+
+def test_a_request_without_memory_is_refused(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "free_memory", lambda device: 0)
+    for asked, field in (({"most": 7}, "most"), ({"most": 7, "beams": 2}, "beams")):
+        status, body = _answer(worker, texts=["the good"], **asked)
+        assert (status, body["error"]["field"]) == (413, field)
 
 
 def test_parts_come_while_others_are_read(

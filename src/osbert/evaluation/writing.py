@@ -134,8 +134,8 @@ class PromptWriter:
     def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
         """Yield groups of prompts' indices, of similar lengths, that are continued together."""
         options = self.options
-        sizes = [self.decoder.memory(prompt, most=options.most, beams=options.beams) for prompt in prompts]
-        left = self._left(max(sizes, default=0))
+        sizes = [self._size(prompt) for prompt in prompts]
+        left = self._free_after(max(sizes, default=0))
         together: list[int] = []
         for number in sorted(range(len(prompts)), key=lambda number: _read_of(prompts[number])):
             count = len(together) + 1
@@ -146,8 +146,15 @@ class PromptWriter:
         if together:
             yield together
 
-    def _left(self, largest: int) -> int:
-        """Return the bytes that are free for keys and values.
+    def require_memory(self, prompts: Sequence[Example]) -> None:
+        """Raise UserError, before any work, if the memory does not suffice for one of the prompts."""
+        self._free_after(max(map(self._size, prompts), default=0))
+
+    def _size(self, prompt: Example) -> int:
+        return self.decoder.memory(prompt, most=self.options.most, beams=self.options.beams)
+
+    def _free_after(self, largest: int) -> int:
+        """Return the bytes that are free for keys and values beside the copies of weights.
 
         Raises UserError if those of one prompt's rows, `largest`, need more.
         """
@@ -155,11 +162,10 @@ class PromptWriter:
         copies = self.decoder.copies(rows=options.beams, most=options.most)
         free = free_memory(self.decoder.device)
         if largest + copies > free:
-            field = "beams" if options.beams > 1 else "most"
             weights = f", and copies of the weights {copies / 1e9:,.3f} GB" if copies else ""
             raise UserError(
                 f"The keys and values of one text take {largest / 1e9:,.3f} GB{weights}; {free / 1e9:,.3f} GB of "
-                f"memory are free. Lower {field}, which is {getattr(options, field):,}.",
+                f"memory are free. Lower {options.costliest}, which is {getattr(options, options.costliest):,}.",
                 code="out-of-memory",
             )
         return free - copies

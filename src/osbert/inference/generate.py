@@ -58,7 +58,7 @@ class TextWriter:
         Raises UserError if the model cannot generate, or an option is invalid.
         """
         task = engine.task
-        options = options_of(task, given)
+        options = options_of(engine, given)
         options.require_possible()
         if task is not None and task.form == "text":
             own = engine.learner.heads[task.name]
@@ -72,7 +72,6 @@ class TextWriter:
         if head is not None:
             writer = PromptWriter.of(engine.learner, engine.decoder(head), head, engine.tokenizer, options)
         if head is None or writer is None:
-            _ = engine.learner  # of an export: its own words
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
                 'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"] or ["denoise"], or a '
@@ -133,9 +132,13 @@ class TextWriter:
         return prompts
 
 
-def options_of(task: Task | None, given: GivenOptions) -> GenerationOptions:
-    """Return the options of generation: the given ones, over those of the task, over the defaults."""
-    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing)
+def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
+    """Return the options of generation: the given ones, over those of the task, over those that fit the model.
+
+    Raises UserError for an exported model.
+    """
+    task, length = engine.task, engine.learner.backbone.architecture.length
+    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing).fitting(length)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
