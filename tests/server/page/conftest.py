@@ -31,6 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "pretraining": {"fields": ["text"]},
     "writer": {"fields": ["text"], "explains": False},
     "generate": {"fields": ["answer", "context"], "explains": False},
+    "source_writer": {"fields": ["text"], "explains": False},
     "encoder": {"fields": ["text"]},
     "longer": {
         "fields": ["first", "second"],

@@ -25,7 +25,7 @@ def _events(body: Told, *, whole: bool = True) -> str:
 
 
 def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> None:
-    page, server = open_page("writer", "generate", answers={"v1/generate": _events})
+    page, server = open_page("writer", "generate", "source_writer", answers={"v1/generate": _events})
     page.get_by_label("Text", exact=True).fill("The film")
     page.get_by_role("button", name="Go on").click()
     expect(_answer(page).get_by_role("status")).to_have_text("7 pieces written")
@@ -42,6 +42,11 @@ def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> No
     page.get_by_role("button", name="Write").click()
     expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
     assert server.asked[1][1]["texts"] == [["Paris", "Paris is in France."]]
+
+    pick(page, "my source_writer")
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.get_by_role("button", name="Write").click()
+    expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
 
 
 def test_what_ends_a_stream_is_said(open_page: Any) -> None:
