@@ -16,6 +16,7 @@ from osbert.errors import UserError
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.generate import GenerationProgress
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
@@ -159,6 +160,8 @@ def test_a_file_is_gone_on_with_row_by_row(
     assert [one.done for one in events if isinstance(one, GenerationProgress)] == [4]
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not (tmp_path / "again.jsonl.unfinished").exists()
+    with refusal("missing-option", "--file"):
+        generate(folder, "a", reading=EmbeddedOptions(text="id"))
     for wrong in ({}, {"file": tmp_path / "in.csv"}, {"out": tmp_path / "x.csv"}):
         with refusal("missing-option"):
             generate(folder, **wrong)  # type: ignore[arg-type]
