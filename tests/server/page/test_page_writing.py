@@ -49,6 +49,19 @@ def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> No
     expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
 
 
+def test_a_model_that_fills_masks_and_writes_is_listed_as_both(open_page: Any, pick: Any) -> None:
+    page, server = open_page("unified", answers={"v1/generate": _events})
+    expect(page.get_by_role("button", name="Fill the masks")).to_be_visible()
+    pick(page, "my unified – writing")
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.get_by_role("button", name="Write").click()
+    expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
+    assert server.asked[0][1]["model"] == "my unified"
+    page.goto(page.url.partition("#")[0] + _answer(page).get_by_role("link").get_attribute("href"))
+    expect(_answer(page).locator(".written")).to_be_visible()
+    assert len(server.asked) == 2
+
+
 def test_what_ends_a_stream_is_said(open_page: Any) -> None:
     page, _ = open_page("writer", answers={"v1/generate": lambda body: _events(body, whole=False)})
     page.get_by_label("Text", exact=True).fill("The film")
