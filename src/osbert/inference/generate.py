@@ -74,8 +74,9 @@ class TextWriter:
         if head is None or writer is None:
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
-                'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"] or ["denoise"], or a '
-                "GPT-2, T5 or BART folder), or a run of osbert finetune generate.",
+                'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"], ["denoise"], '
+                '["fragment"] or ["translation"], or a GPT-2, T5 or BART folder), or a run of osbert finetune '
+                "generate.",
                 code="unsupported-model",
             )
         length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
