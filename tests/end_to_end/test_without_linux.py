@@ -27,7 +27,7 @@ from terminal import run
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "osbert"
 LINUX = re.compile(
-    r"/proc\b|sched_[gs]etaffinity|BOOTTIME|mallopt|ATTACH_FILTER|F_FULLFSYNC|SC_PHYS_PAGES|O_DIRECT\b|memfd|prctl|epoll"
+    r"/proc\b|sched_[gs]etaffinity|BOOTTIME|mallopt|mallinfo|ATTACH_FILTER|F_FULLFSYNC|SC_PHYS_PAGES|O_DIRECT\b|memfd|prctl|epoll"
     r"|os\.fork|\"fork|pidfd|fallocate|fadvise|abstract socket|SIGRT|copy_file_range|sendfile"
 )
 """Words of what only some systems have."""
@@ -80,6 +80,7 @@ def test_figures_of_the_process_and_the_machine(elsewhere: pytest.MonkeyPatch) -
     probe.reset_memory(processor.Processor(device=torch.device("cpu"), precision="fp32"))
     elsewhere.setattr(os, "sysconf", lambda name: int(name))
     assert memory.device_memory(torch.device("cpu")) == sys.maxsize
+    assert memory.free_memory(torch.device("cpu")) > 0
 
 
 def test_the_name_of_the_processor(elsewhere: pytest.MonkeyPatch) -> None:
