@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import gc
+import platform
 import weakref
 
 import pytest
 import torch
 
 from osbert.training import memory
+from osbert.training.probe import resident_memory
+from osbert.training.processor import keep_memory
 from osbert.training.trainer import Trainer
 from refusals import refusal
 
@@ -168,11 +171,12 @@ def test_what_is_a_lack_of_memory() -> None:
     assert not memory.ran_out(RuntimeError("could not create a primitive descriptor for a matmul"))
 
 
-def test_memory_that_the_allocator_keeps_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_left_in_container", lambda: 0)  # of the system's memory nothing is left
-    blocks = [bytes(100_000) for _ in range(400)]
-    before = memory.free_memory(torch.device("cpu"))
-    if not before:
-        pytest.skip("the C library does not say what it keeps")
-    del blocks[::2]  # between others, so that they cannot be returned to the system
-    assert memory.free_memory(torch.device("cpu")) - before > 15_000_000
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed memory on demand")
+def test_released_memory_goes_back_to_the_system() -> None:
+    keep_memory()
+    before = resident_memory()
+    kept = [torch.ones(2**18) for _ in range(200)]
+    assert resident_memory() > before + 150 * 2**20
+    del kept
+    memory.release()
+    assert resident_memory() < before + 50 * 2**20

@@ -18,6 +18,7 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.text.document import Document
+from osbert.text.form import Form
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -41,6 +42,8 @@ class Objective:
     fewest_documents: ClassVar[int] = 1
     """Fewest documents that `examples` needs at a time; parts of one source count once. The loader guarantees it, or
     raises an error before the run begins."""
+    document_sentences: ClassVar[int] = 0
+    """Sentences of a document that it can use, which no line may have lost; it skips others. 0: any number."""
     whole: ClassVar[bool] = False
     """Whether its loss compares all sequences of a step (in-batch negatives). The step is then one pass, and
     data.micro_tokens has no effect."""
@@ -91,6 +94,10 @@ class Objective:
         Objectives that shorten the text, such as T5's spans, need more text than the sequence is long.
         """
         return length
+
+    def shortest(self, form: Form) -> int:
+        """Return the fewest tokens of a sequence that it can lay out; `form`: the special pieces of sequences."""
+        return 0
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
         """Return the example with this objective's noise and labels, sampled anew each epoch."""

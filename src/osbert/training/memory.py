@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 
@@ -103,6 +102,9 @@ def release() -> None:
     # Exceptions keep tensors alive in reference cycles, so collect garbage before the cache is emptied.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    # glibc keeps what was freed for reuse (processor.keep_memory); other systems have no such function.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def device_memory(device: torch.device) -> int:
@@ -118,49 +120,40 @@ def device_memory(device: torch.device) -> int:
 def free_memory(device: torch.device) -> int:
     """Return the bytes of memory that a process may still take on a device without swapping.
 
-    They include those that it has taken from the system and uses no longer. Of a CPU's memory, processes of the machine
-    get equal parts, and a container's limit counts (control groups, v2).
+    Of a CPU's memory, processes of the machine get equal parts, and a container's limit counts (control groups, v2).
     """
     if device.type == "cuda":
-        # torch keeps the memory of deleted tensors for new ones: the device counts it as taken.
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
+        return torch.cuda.mem_get_info(device)[0]
     free = device_memory(device)
     with contextlib.suppress(OSError):
         if found := re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
             free = int(found[1]) * 1024
-    return max(min(free, _left_in_container()), 0) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) + _kept_blocks()
+    return min(free, _left_in_container()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-class _AllocatorState(ctypes.Structure):
-    """The struct mallinfo2 of glibc's malloc.h."""
+def _left_in_container(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the bytes up to the nearest limit of this process's control group and of those above it.
 
-    # `fordblks`, the total of free blocks, is the ninth of ten.
-    _fields_: ClassVar = [*((f"unused{number}", ctypes.c_size_t) for number in range(8)), ("fordblks", ctypes.c_size_t)]
-    _fields_ += [("keepcost", ctypes.c_size_t)]
-
-
-def _kept_blocks() -> int:
-    """Return the bytes of deleted objects that glibc keeps for this process's new ones, 0 with other libraries.
-
-    Training makes it keep gigabytes (processor.py). The system counts them as taken.
+    `own`: the file that names the group. sys.maxsize without a limit.
     """
-    try:
-        state = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        return 0
-    state.restype = _AllocatorState
-    return int(state().fordblks)
+    # "0::/user.slice/user.scope"; a container's own group is "/" where it has a namespace of its own.
+    found = None
+    with contextlib.suppress(OSError):
+        found = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE)
+    group = root / (found[1] if found else "")
+    # A namespace can name a group outside of what is mounted ("/../other"): then the root alone is known.
+    inside = [group, *group.parents] if ".." not in group.parts else [root]
+    return min(_left_in_group(one) for one in inside if one.is_relative_to(root))
 
 
-def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the bytes up to the limit of this process's control group, sys.maxsize without a limit.
+def _left_in_group(group: Path) -> int:
+    """Return the bytes up to the limit of one control group, sys.maxsize without a limit.
 
     The page cache of files counts as free: the kernel drops it before it refuses memory.
     """
     try:
-        limit = int((root / "memory.max").read_text())  # "max", a ValueError, is no limit
-        cache = re.search(r"^inactive_file (\d+)$", (root / "memory.stat").read_text(), re.MULTILINE)
-        return limit - int((root / "memory.current").read_text()) + int(cache[1] if cache else 0)
+        limit = int((group / "memory.max").read_text())  # "max", a ValueError, is no limit
+        cache = re.search(r"^inactive_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        return limit - int((group / "memory.current").read_text()) + int(cache[1] if cache else 0)
     except (OSError, ValueError):
         return sys.maxsize
