@@ -19,7 +19,7 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.training.memory import free_memory
+from osbert.training.memory import free_memory, release
 
 ROWS = 64
 """Most rows, beams included, that are generated together."""
@@ -161,6 +161,10 @@ class PromptWriter:
         options = self.options
         copies = self.decoder.copies(rows=options.beams, most=options.most)
         free = free_memory(self.decoder.device)
+        if largest + copies > free:
+            # Work before this, such as training, may have left memory that the process keeps for later.
+            release()
+            free = free_memory(self.decoder.device)
         if largest + copies > free:
             weights = f", and copies of the weights {copies / 1e9:,.3f} GB" if copies else ""
             raise UserError(
