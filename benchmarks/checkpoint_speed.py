@@ -18,6 +18,8 @@ import torch
 from osbert.training.checkpoint import Checkpoint, Checkpoints
 from osbert.training.writing import CheckpointWriter
 
+Seconds = tuple[float, float]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -28,7 +30,7 @@ def main() -> None:
     rows = int(chosen.gigabytes * 1e9 / 4 / 1024 / 30)
     weights = {f"block.{number}": torch.randn(rows, 1024) for number in range(10)}
     moments = {f"moment.{number}": torch.randn(rows, 1024) for number in range(20)}
-    seconds: dict[str, list[float]] = {"write": [], "copy": [], "check": [], "read": []}
+    seconds: dict[str, list[Seconds]] = {"write": [], "copy": [], "check": [], "read": []}
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         checkpoints = Checkpoints(Path(name), keep=1)
         writer = CheckpointWriter(checkpoints, [])
@@ -40,7 +42,8 @@ def main() -> None:
             seconds["check"].append(timed(checkpoints.newest))
             seconds["read"].append(timed(lambda step=step: copied(checkpoints.read(step))))
     for what, found in seconds.items():
-        print(f"{what:6} {statistics.median(found) / chosen.gigabytes:.2f} s/GB (median of {chosen.rounds})")
+        wall, processor = (statistics.median(one) / chosen.gigabytes for one in zip(*found, strict=True))
+        print(f"{what:6} {wall:.2f} s/GB, {processor:.2f} of processor time (medians of {chosen.rounds} rounds)")
 
 
 def copied(checkpoint: Checkpoint) -> None:
@@ -49,10 +52,11 @@ def copied(checkpoint: Checkpoint) -> None:
         tensor.clone()
 
 
-def timed(action: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def timed(action: Callable[[], object]) -> Seconds:
+    """Return the seconds by the wall and of the processor, over all threads."""
+    begin = time.perf_counter(), time.process_time()
     action()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
 if __name__ == "__main__":

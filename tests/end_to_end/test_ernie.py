@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +147,9 @@ def test_phrases_come_from_a_list_a_tagger_or_capitals(
             return [SimpleNamespace(as_dict=lambda found=one: {"prediction": found}) for one in found]  # type: ignore[misc]
 
     monkeypatch.setattr("osbert.inference.engine.load", lambda run, opening: Engine())
+    monkeypatch.setattr(
+        "osbert.interop.folder.open_folder", lambda run, opening: SimpleNamespace(fingerprint="of a run")
+    )
     merged = Corpus.open(corpus)
     tokenizer = texts.parent / "vocabulary"
     plain = osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "plain")
@@ -162,6 +166,30 @@ def test_phrases_come_from_a_list_a_tagger_or_capitals(
         )
         assert built.report["words"] == merged.report["words"]
         assert built.counts.tolist() == merged.counts.tolist()
+
+
+def test_phrases_of_texts_are_found_once(
+    texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[str] = []
+
+    def found(sentences: Iterator[str]) -> list[str]:
+        searches.extend(sentences)
+        return ["Bada Kefe"] * 2
+
+    monkeypatch.setattr("osbert.runs.phrases.capitalised", found)
+
+    def build(out: Path, **given: Any) -> Corpus | None:
+        return osbert.build_corpus(texts, tokenizer=texts.parent / "vocabulary", out=out, phrases="capitals", **given)
+
+    build(corpus, capitals=True)
+    assert not searches
+    with refusal("begun-with-other-settings", "documents"):
+        build(corpus, capitals=True, documents="line")
+    (tmp_path / "other.txt").write_text("no corpus")
+    with refusal("output-holds-something-else"):
+        build(tmp_path)
+    assert searches and [path.name for path in tmp_path.iterdir()] == ["other.txt"]
 
 
 def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import osbert
+from osbert.console.opening_options import served
+from osbert.errors import UserError
+from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import locate
 from osbert.reading import remote
 from osbert.reading.inputs import find_inputs
-from osbert.reading.remote import ObjectAddress, local_copy, local_output, make_room
+from osbert.reading.remote import ObjectAddress, StoredObject, local_copy, local_output
+from osbert.reading.remote_cache import address_of, hold, make_room, reading_copies, require_copy
 from refusals import refusal
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -75,6 +80,7 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     s3.pipe_file("box/in.csv", b"text\na good film\n")
     folder = locate("s3://box/run").path
     assert not (folder / "checkpoints").exists()
+    assert served("s3://box/run") == f"run={folder}" and served("mine=s3://box/run") == f"mine={folder}"
     counts = osbert.predict("s3://box/run", "s3://box/in.csv", out="s3://box/out/said.csv")  # type: ignore[arg-type]
     assert counts.rows == 1
     (tmp_path / "in.csv").write_bytes(b"text\na good film\n")
@@ -83,9 +89,65 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     vectors = osbert.embed("s3://box/run", "s3://box/in.csv", out="s3://box/vectors.npy")
     assert vectors.shape == (1, 16) and str(vectors.path) == "s3:/box/vectors.npy"
     assert {"box/vectors.npy", "box/vectors.rows.npz"} <= set(s3.find("box"))
+    s3.get("box/vectors.npy", str(tmp_path))
+    s3.get("box/vectors.rows.npz", str(tmp_path))
+    settings = open_vectors(tmp_path / "vectors.npy").settings
+    assert (settings["model"], settings["file"]) == ("s3://box/run", "s3://box/in.csv")
+    assert "-> s3://box/vectors.npy" in next(vectors.described())
+    s3.pipe_file("box/labelled.csv", b"text,label\na good film,pos\n")
+    assert osbert.evaluate("s3://box/run", data="s3://box/labelled.csv")["accuracy"] in (0, 1)
+    with refusal("missing-file", "s3://box/none.csv"):
+        osbert.finetune("classify", model=runs["encoder"], data="s3://box/none.csv", out=tmp_path / "tuned")
     osbert.explain("s3://box/run", "s3://box/in.csv", out="s3://box/why", points=4, check=False)
     assert {"box/why/rows.csv", "box/why/report.html"} <= set(s3.find("box"))
     assert not any(path.is_file() for path in (tmp_path / "cache" / "outputs").rglob("*")), "uploaded, then removed"
+
+
+def test_an_output_replaces_no_input(s3: Any) -> None:
+    for out, file in (("s3://box/a.csv", Path("s3://box/a.csv")), ("s3://box/why/", "s3://box/why/rows.csv")):
+        with refusal("output-is-input", str(out)), local_output(out, inputs=["here.csv", file]):
+            pytest.fail("no work is done")
+
+
+def test_an_upload_is_tried_again_and_its_output_kept(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, failures = s3.put_file, [1]
+
+    def failing(*given: str) -> None:
+        if failures[0]:
+            failures[0] -= 1
+            raise ConnectionError("reset by peer")
+        put(*given)
+
+    monkeypatch.setattr(s3, "put_file", failing)
+    for name, lost in (("a.csv", 1), ("b.csv", 2)):
+        with ExitStack() as held:
+            if lost > 1:
+                held.enter_context(refusal("not-uploaded", str(tmp_path / "cache" / "outputs")))
+            place = held.enter_context(local_output(f"s3://box/{name}"))
+            place.write_text(name)
+            (place.parent / ".tasks").mkdir()
+            (place.parent / ".tasks" / "part").write_text("not uploaded")
+            with refusal("output-in-use"), local_output(f"s3://box/{name}"):
+                pytest.fail("one process writes at a time")
+            failures[0] = lost
+        assert place.exists() == (lost > 1)
+    assert s3.find("box") == ["box/a.csv"]
+
+
+def test_a_folder_of_keys(s3: Any) -> None:
+    """Empty objects that stand for folders are passed over; names may be any text; times are those of the store."""
+    for key in ("up/", "up/more/", "up/marked", "up/marked/ä b.txt", "up/more/a=b?.txt"):
+        s3.call_s3("put_object", Bucket="box", Key=key, Body=b"" if key[-1] != "t" else b"text")
+    folder = local_copy("s3://box/up/")
+    assert copies(folder) == ["a=b?.txt", "ä b.txt"] and folder == local_copy("s3://box/up")
+    [one] = folder.glob("more/*")
+    changed = s3.info("box/up/more/a=b?.txt")["LastModified"].timestamp()
+    assert one.stat().st_mtime == changed
+    assert local_copy("s3://box/up/marked/ä b.txt").read_bytes() == b"text"
+    s3.call_s3("put_object", Bucket="box", Key="up/marked", Body=b"no folder")
+    with refusal("wrong-format", "'marked'"):
+        local_copy("s3://box/up")
+    assert StoredObject.of({"size": 1, "blob_id": "a"}).modified != StoredObject.of({"size": 1, "oid": "b"}).modified
 
 
 def test_an_output_that_is_not_finished_is_not_uploaded(s3: Any) -> None:
@@ -135,7 +197,7 @@ def test_an_object_that_changes_meanwhile(s3: Any, tmp_path: Path, monkeypatch: 
 
 def test_the_cache_is_bounded(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OSBERT_CACHE_GB", "1e-8")  # ten bytes
-    monkeypatch.setattr(remote, "hold", lambda entry: None)
+    monkeypatch.setattr(remote, "hold", lambda entry, address: entry.is_dir())
     for number, name in enumerate("abc"):
         s3.pipe_file(f"box/{name}", b"four")
         os.utime(local_copy(f"s3://box/{name}").parent, (number, number))
@@ -143,10 +205,21 @@ def test_the_cache_is_bounded(s3: Any, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OSBERT_CACHE_GB", "1e-8")
-    for path in (tmp_path / "cache").glob("*/b"):
-        remote.hold(path.parent)
-    make_room(6, "x")
-    assert copies(tmp_path / "cache") == ["b"], "what is read stays"
+    with reading_copies():
+        (held,) = (path.parent for path in (tmp_path / "cache").glob("*/b"))
+        assert hold(held, "s3://box/b")
+        make_room(6, "x")
+        assert copies(tmp_path / "cache") == ["b"], "what is read stays"
+        with refusal("too-large", "OSBERT_CACHE_GB"):
+            make_room(7, "x")
+        require_copy(held / "b" / "deeper")
+        with refusal("wrong-format", "s3://box/b, line 3"), reading_copies():
+            raise UserError(f"{held / 'b'}, line 3", code="wrong-format")
+        assert address_of(held / "b" / "c") == "s3://box/b/c"
+    make_room(7, "x")
+    assert copies(tmp_path / "cache") == [] and not hold(held)
+    with refusal("file-changed", "OSBERT_CACHE_GB"):
+        require_copy(held / "b")
     with refusal("too-large", "OSBERT_CACHE_GB"):
         make_room(11, "x")
     monkeypatch.setenv("OSBERT_CACHE_GB", "much")
@@ -167,6 +240,12 @@ def test_what_cannot_be_read(s3: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     with refusal("wrong-format", "../x"):
         local_copy("s3://box/up")
     assert ObjectAddress.of(tmp_path) is None
+    monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("no folder")
+    with refusal("not-written", "OSBERT_CACHE"):
+        local_copy("s3://box/up/x")
+    with refusal("not-written", "OSBERT_CACHE"), local_output("s3://box/a"):
+        pytest.fail("no work is done")
 
 
 def test_without_credentials_or_a_server(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,9 @@ def quick(runs: dict[str, Path]) -> Iterator[Any]:
         serving = Serving(str(runs["encoder"]), str(runs["classifier"]), "--idle", "1.5")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    serving.client.close()
+    # Without kept connections: the server may close one at the moment at which a request is sent on it.
+    serving.client = httpx.Client(base_url=serving.url, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
     try:
         yield serving
     finally:

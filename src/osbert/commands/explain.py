@@ -15,7 +15,7 @@ from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileTaskOptions
-from osbert.terminal import counted, one_line
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.runs.training_rows import TrainingRowKeywords
@@ -71,7 +71,7 @@ def explain(
         keywords = ExplanationKeywords(weighing=weighing, file=options or FileTaskOptions(), opening=opening)
         with showing_progress("rows") as watch:
             tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
-        print(f"{counted(tally.explanations, 'explanation')} of {counted(tally.rows, 'row')} -> {out / 'report.html'}")
+        print(tally.described())
         return tally
     found = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
     for one in found:

@@ -18,6 +18,7 @@ from osbert.console.output import Result, row_stream, rows_as_json
 from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.remote import shown
 from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.settings import PredictionOptions
@@ -80,7 +81,7 @@ def predict(
     output = PredictionOutput(path=out, stream=row_stream(), options=written)
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-        watch(Notice(f"{', '.join(tally.described())}{f' -> {out}' if output.file else ''}"))
+        watch(Notice(f"{', '.join(tally.described())}{f' -> {shown(out)}' if out and output.file else ''}"))
     return tally if output.file else None
 
 

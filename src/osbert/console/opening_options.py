@@ -14,6 +14,7 @@ from osbert.console.output import watching
 from osbert.console.printing import print_notices
 from osbert.interop.hub import DownloadProgress, is_name, locate
 from osbert.interop.opening import Opening
+from osbert.reading.remote import ObjectAddress
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
@@ -46,12 +47,14 @@ ModelFolder = Annotated[Path, Parameter(converter=_converted)]
 
 
 def served(model: str) -> str:
-    """Return a model for the server as PATH or NAME=PATH; a name on the hub is replaced by its folder."""
-    # A folder whose name contains "=" is a path, not NAME=PATH.
-    name, equals, path = ("", "", model) if Path(model).is_dir() or "=" not in model else model.partition("=")
-    if not is_name(path) or (folder := located(path)) == Path(path):
+    """Return a model for the server as PATH or NAME=PATH; the folder of a name on the hub or an address is its path."""
+    # A folder or an address whose name contains "=" is a path, not NAME=PATH.
+    whole = "=" not in model or Path(model).is_dir() or ObjectAddress.of(model) is not None
+    name, _, path = ("", "", model) if whole else model.partition("=")
+    address = ObjectAddress.of(path)
+    if not (address or is_name(path)) or (folder := located(path)) == Path(path):
         return model
-    return f"{name if equals else path.partition('@')[0].rpartition('/')[2]}={folder}"
+    return f"{name or (address.name if address else path.partition('@')[0].rpartition('/')[2])}={folder}"
 
 
 @contextlib.contextmanager

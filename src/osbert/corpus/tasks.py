@@ -28,6 +28,7 @@ from osbert.files import read_own, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
+from osbert.reading.remote_cache import require_copy
 from osbert.text.file_tokenizer import AnyTokenizer
 
 NOTE = "task.json"
@@ -49,12 +50,13 @@ class ReadStep:
     folder: Path
 
     def __call__(self, data: Texts | None, rank: int = 0, world_size: int = 1) -> Texts:
-        """Yield the documents of task `rank`, then record the repairs."""
+        """Yield the documents of task `rank`, then record the repairs. Raises UserError as `require_copy`."""
         from datatrove.data import Document
 
         repairs = Repairs()
         number = 0
         for source in self.shares[rank]:
+            require_copy(source.path)
             for chunk in read_input(OpenInput(source, repairs=repairs), self.reading):
                 number += chunk.opens
                 yield Document(text=chunk.text, id=f"{rank}/{number}")

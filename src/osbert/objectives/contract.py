@@ -138,6 +138,11 @@ class Objective:
         """Yield a message for each reason why a model cannot be trained with this objective, and what to do."""
         yield from ()
 
+    def require_fit(self, architecture: Sizes) -> None:
+        """Raise ValueError with all objections to a model, for heads that would learn nothing on it or see answers."""
+        if objections := list(self.objections(architecture)):
+            raise ValueError(" ".join(objections))
+
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the labels of one sequence as text, for `osbert corpus show`."""
         return ", ".join(map(str, labels.tolist()))
@@ -189,6 +194,5 @@ class WritingObjective(Objective):
         """Return the language-model head on the decoder. Raises ValueError if the model has no decoder."""
         from osbert.models.heads.predictions import MaskedLanguageHead
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         return MaskedLanguageHead(backbone, target=self.name)

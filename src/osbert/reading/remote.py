@@ -13,20 +13,18 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from osbert.errors import UserError, nearest
-from osbert.files import disk_full, whole_folder
-from osbert.terminal import in_megabytes
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on every system
-    fcntl = None  # type: ignore[assignment]
+from osbert.files import disk_full, sync, whole_folder
+from osbert.lock import locked
+from osbert.reading.remote_cache import CACHE, cache_folder, hold, make_room
 
 SCHEMES = {
     "s3": ("s3fs", 'pip install "osbert[remote]"'),
@@ -34,19 +32,18 @@ SCHEMES = {
     "hf": ("huggingface_hub", "pip install huggingface_hub"),
 }
 """The object stores: the library that fsspec reads each with, and how it is installed."""
-CACHE, CACHE_SIZE = "OSBERT_CACHE", "OSBERT_CACHE_GB"
-"""Environment variables: the folder of the cache, and its most gigabytes."""
-GIGABYTES = 64.0
 TRIES = 3
 BLOCK = 2**24
 """Bytes of one request, which is repeated alone if the connection is lost."""
+TIMES = ("LastModified", "updated", "mtime")
+"""Names under which object stores give the time of change."""
 TAGS = ("ETag", "etag", "md5Hash", "blob_id", "oid", "LastModified", "updated", "mtime")
 """Names under which object stores give what changes with an object's content."""
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}([^/].*)")  # a Path has one slash of two
-_held: list[int] = []  # handles of the copies that this process reads, which hold a lock
 
-Listing = dict[str, tuple[int, str]]
-"""The objects below an address, "" for the one at it: size and tag by relative name."""
+Returned = TypeVar("Returned")
+Listing = dict[str, "StoredObject"]
+"""The objects below an address by relative name, "" for the one at it."""
 
 
 def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
@@ -58,28 +55,75 @@ def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
     return Path(given) if address is None else address.fetched(without)
 
 
+def local_data(data: Any) -> Any:
+    """Return the data of a task: an address as the path of its copy; rows in memory, and local paths, as they are."""
+    return local_copy(data) if isinstance(data, str | Path) and ObjectAddress.of(data) is not None else data
+
+
 @contextmanager
-def local_output(given: Path | str) -> Iterator[Path]:
+def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Iterator[Path]:
     """Yield the path to write for a user's output; for an address it is uploaded when the block ends.
 
-    Until then it lies in the cache, so that a stopped command goes on. Raises UserError if it cannot be uploaded.
+    Until then it lies in the cache, so that a stopped command goes on. Hidden files are not uploaded.
+
+    Raises UserError if the output would replace one of the `inputs`, if another process writes it, and if it cannot be
+    uploaded: then it stays in the cache.
     """
     address = ObjectAddress.of(given)
     if address is None:
         yield Path(given)
         return
+    for one in inputs:
+        address.refuse_input(ObjectAddress.of(one))
     files = address.opened()
     if address.scheme != "hf":  # its first part is an owner, no bucket
         with address.explained("written"):
             files.info(address.path.partition("/")[0])
     folder = cache_folder() / "outputs" / hashlib.sha256(address.url.encode()).hexdigest()[:24]
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder / address.name
-    with address.explained("written"):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                files.put_file(str(path), f"{address.parent}/{path.relative_to(folder).as_posix()}")
-    shutil.rmtree(folder)
+    with address.cached():
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
+        try:
+            yield folder / address.name
+            address.upload(files, folder)
+            shutil.rmtree(folder)
+        finally:
+            with suppress(OSError):  # nothing was begun
+                folder.rmdir()
+
+
+def shown(given: Path | str) -> str:
+    """Return how messages show a user's path: an address with both of its slashes, of which a Path has one.
+
+    >>> shown(Path("s3://bucket/a.csv")), shown(Path("runs/a.csv"))
+    ('s3://bucket/a.csv', 'runs/a.csv')
+    """
+    found = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
+    return str(given) if found is None or found[1] not in SCHEMES else f"{found[1]}://{found[2]}"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object of a store: its size in bytes, a tag that changes with its content, and its time of change in ns."""
+
+    size: int
+    tag: str
+    modified: int
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> StoredObject:
+        """Return what the store says of an object.
+
+        Without a time of change the number comes from the tag: it then differs whenever the content does.
+        """
+        tag = next((str(info[name]) for name in TAGS if info.get(name)), "")
+        said = next((info[name] for name in TIMES if info.get(name)), None)
+        try:
+            changed = said if isinstance(said, datetime) else datetime.fromisoformat(str(said))
+            seconds = int(changed.timestamp())
+        except ValueError:
+            seconds = int(hashlib.sha256(tag.encode()).hexdigest()[:7], 16)
+        return cls(info["size"], tag, seconds * 10**9)
 
 
 @dataclass(frozen=True)
@@ -140,182 +184,168 @@ class ObjectAddress:
         with self.explained("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
+    def refuse_input(self, given: ObjectAddress | None) -> None:
+        """Raise UserError if an output at this address would replace an input, itself or a file in the output."""
+        if given is not None and given.scheme == self.scheme and self.path in (given.path, given.parent):
+            raise UserError(
+                f"{self.url} would replace {given.url}, an input of this command. Give another --out.",
+                code="output-is-input",
+            )
+
     def fetched(self, without: Sequence[str] = ()) -> Path:
         """Return the copy in the cache, fetched if it is not there, or not of the content that the address has now."""
         files = self.opened()
         listing = self._listing(files, without)
-        size = sum(size for size, _ in listing.values())
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-        key = json.dumps([endpoint, self.url, sorted(listing.items())])
-        entry = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:24]
-        if not entry.is_dir():
-            make_room(size, self.url)
-            self._fetch(files, listing, entry)
-            if self._listing(files, without) != listing:
-                shutil.rmtree(entry)
-                raise UserError(
-                    f"{self.url} changed while it was fetched. Give the command again.", code="file-changed"
-                )
-        hold(entry)
-        os.utime(entry)
+        facts = [(name, (one.size, one.tag)) for name, one in sorted(listing.items())]
+        key = hashlib.sha256(json.dumps([endpoint, self.url, facts]).encode()).hexdigest()
+        entry = cache_folder() / key[:24]
+        with self.cached():
+            while not hold(entry, self.url):
+                make_room(sum(one.size for one in listing.values()), self.url)
+                self._fetch(files, listing, entry, without)
+        with suppress(OSError):  # the copy may be another user's
+            os.utime(entry)
         return entry / self.name
 
     def _listing(self, files: Any, without: Sequence[str]) -> Listing:
         with self.explained("read"):
             files.invalidate_cache()
             info = files.info(self.path)
-            if info["type"] == "file":
-                return {"": (info["size"], _tag(info))}
-            found = files.find(self.path, detail=True)
-            # Stores without folders may give their own path other prefixes, such as a revision: names come after it.
-            top = str(info["name"]).rstrip("/")
-            listing = {name.removeprefix(top).strip("/"): one for name, one in found.items()}
-        kept = {name: one for name, one in listing.items() if name and name.partition("/")[0] not in without}
+            found = {} if info["type"] == "file" and info["size"] else files.find(self.path, detail=True)
+        # Stores without folders may give their own path other prefixes, such as a revision: names come after it.
+        top = str(info["name"]).rstrip("/")
+        listing = {name.removeprefix(top).lstrip("/"): one for name, one in found.items()}
+        # An empty object may stand for a folder: with a slash at its end, or with the name of a folder of others.
+        folders = {name[:place] for name in listing for place, letter in enumerate(name) if letter == "/"}
+        kept = {
+            name: StoredObject.of(one)
+            for name, one in listing.items()
+            if name and name.partition("/")[0] not in without and (one["size"] or name.rstrip("/") not in folders)
+        }
+        if not kept and info["type"] == "file":
+            return {"": StoredObject.of(info)}
         if not kept:
             raise UserError(f"{self.url}: there is no such object, or nothing below it.", code="missing-file")
         for name in kept:
             # Names come from the store, and must not lead out of the folder of the copy.
             if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
                 raise UserError(f"{self.url}: the object {name!r} cannot be the name of a file.", code="wrong-format")
-        return {name: (one["size"], _tag(one)) for name, one in kept.items()}
+            if name in folders:
+                raise UserError(
+                    f"{self.url}: {name!r} is an object and a folder of others; files cannot be both. Rename it.",
+                    code="wrong-format",
+                )
+        return kept
 
-    def _fetch(self, files: Any, listing: Listing, entry: Path) -> None:
+    def _fetch(self, files: Any, listing: Listing, entry: Path, without: Sequence[str]) -> None:
         """Fetch objects into a folder, which appears when all are there."""
         try:
-            with self.explained("read"), whole_folder(entry) as aside:
-                for name, (size, _) in listing.items():
+            with whole_folder(entry) as aside:
+                for name, one in listing.items():
                     target = aside / self.name / name if name else aside / self.name
                     target.parent.mkdir(parents=True, exist_ok=True)
                     source = f"{self.path}/{name}" if name else self.path
                     with target.open("wb") as file:
-                        for start in range(0, size, BLOCK):
-                            file.write(_block(files, source, start, min(start + BLOCK, size)))
+                        for start in range(0, one.size, BLOCK):
+                            with self.explained("read"):
+                                data = _block(files, source, start, min(start + BLOCK, one.size))
+                            file.write(data)
+                    sync(target)
+                    os.utime(target, ns=(one.modified, one.modified))
+                if self._listing(files, without) != listing:
+                    raise UserError(
+                        f"{self.url} changed while it was fetched. Give the command again.", code="file-changed"
+                    )
         except OSError:
             if not entry.is_dir():  # another process has fetched the same meanwhile
                 raise
 
     @contextmanager
-    def explained(self, what: str) -> Iterator[None]:
-        """Raise UserError for the errors of object stores in the block. `what`: "read" or "written"."""
+    def cached(self) -> Iterator[None]:
+        """Raise UserError for the errors of the cache's own folder in the block."""
+        try:
+            yield
+        except OSError as error:
+            if disk_full(error):
+                raise UserError(
+                    f"{self.url}: the disk of the cache {cache_folder()} is full. Free some room, or set {CACHE}.",
+                    code="not-written",
+                ) from error
+            raise UserError(
+                f"{self.url}: the cache cannot be written ({error.strerror}: {error.filename or cache_folder()}). Set "
+                f"{CACHE} to another folder, or see to the permissions of this one.",
+                code="not-written",
+            ) from error
+
+    def upload(self, files: Any, folder: Path) -> None:
+        """Write the files below a folder beside this address. Raises UserError, in which the folder is named."""
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith(".") for part in inside.parts):
+                with self.cached():
+                    path.open("rb").close()  # what cannot be read is no matter of the store
+                with self.explained("written", kept=folder):
+                    _repeated(partial(files.put_file, str(path), f"{self.parent}/{inside.as_posix()}"))
+
+    @contextmanager
+    def explained(self, what: str, *, kept: Path | None = None) -> Iterator[None]:
+        """Raise UserError for the errors of object stores in the block.
+
+        `what`: "read" or "written". `kept`: the folder of the finished output, which could not be uploaded.
+        """
         try:
             yield
         except UserError:
             raise
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{self.url}: there is no such bucket or object (or it may not be seen). Check the spelling.",
-                code="missing-file",
-            ) from error
         except Exception as error:  # the libraries of object stores have no common class of errors
-            raise self._problem(error, what) from error
+            problem = self._problem(error, what)
+            if kept is None:
+                raise problem from error
+            raise UserError(
+                f"{problem} The finished output is kept in {kept}: upload it from there with the store's own tools, "
+                "since the same command would compute it again.",
+                code=problem.code,
+            ) from error
 
     def _problem(self, error: Exception, what: str) -> UserError:
         kind, line = type(error).__name__, str(error).strip().partition("\n")[0][:200]
+        if isinstance(error, FileNotFoundError):
+            return UserError(
+                f"{self.url}: there is no such bucket or object (or it may not be seen). Check the spelling.",
+                code="missing-file",
+            )
         if isinstance(error, PermissionError) or "Credential" in kind or "Credential" in line:
             return UserError(
                 f"{self.url} cannot be {what}: the store refuses the credentials, or there are none ({kind}: {line}). "
                 "Set those of its own tools, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.",
                 code="not-permitted",
             )
-        if isinstance(error, OSError) and disk_full(error):
-            return UserError(
-                f"{self.url}: the disk of the cache {cache_folder()} is full. Free some room, or set {CACHE}.",
-                code="not-written",
-            )
-        text = (
-            f"{self.url} cannot be {what} ({kind}: {line}). Check the network, and AWS_ENDPOINT_URL if it is set, and "
-            "give the same command again."
-        )
+        text = f"{self.url} cannot be {what} ({kind}: {line}). Check the network, and AWS_ENDPOINT_URL if it is set."
         if what == "written":
             return UserError(text, code="not-uploaded")
-        return UserError(text, code="not-downloaded")
-
-
-def cache_folder() -> Path:
-    """Return the folder of the cache: $OSBERT_CACHE, or osbert/remote in the user's folder of caches."""
-    if given := os.environ.get(CACHE):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osbert" / "remote"
-
-
-def make_room(size: int, what: str) -> None:
-    """Remove the copies that were used longest ago until `size` more bytes are within the bound of the cache.
-
-    Copies that a process reads stay. Raises UserError if the bound, or the disk, is too small.
-    """
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    bound = _bound()
-    if size > bound:
-        raise UserError(
-            f"{what} has {in_megabytes(size)}, more than the cache of {in_megabytes(bound)}. Set {CACHE_SIZE}.",
-            code="too-large",
-        )
-    entries = [path for path in folder.iterdir() if re.fullmatch("[0-9a-f]{24}", path.name)]
-    sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in entries}
-    total = sum(sizes.values())
-    for path in sorted(entries, key=lambda path: path.stat().st_mtime):
-        if total + size <= bound:
-            break
-        if _is_free(path):
-            shutil.rmtree(path, ignore_errors=True)
-            total -= sizes[path]
-    if (free := shutil.disk_usage(folder).free) < size:
-        raise UserError(
-            f"{what} has {in_megabytes(size)}, but the disk of {folder} has {in_megabytes(free)} left. Free some, or "
-            f"set {CACHE} to a folder on another disk.",
-            code="not-written",
-        )
-
-
-def hold(entry: Path) -> None:
-    """Keep a copy from being removed until this process ends."""
-    if fcntl is not None:
-        _held.append(os.open(entry, os.O_RDONLY))
-        fcntl.flock(_held[-1], fcntl.LOCK_SH)
-
-
-def _is_free(entry: Path) -> bool:
-    """Return whether no process holds a copy."""
-    if fcntl is None:  # pragma: no cover
-        return True
-    handle = os.open(entry, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-def _bound() -> int:
-    given = os.environ.get(CACHE_SIZE, str(GIGABYTES))
-    try:
-        return int(float(given) * 1e9)
-    except (ValueError, OverflowError) as error:
-        raise UserError(
-            f"The environment variable {CACHE_SIZE} is '{given}', but must be a number of gigabytes.",
-            code="invalid-value",
-        ) from error
-
-
-def _tag(info: Mapping[str, Any]) -> str:
-    return next((str(info[name]) for name in TAGS if info.get(name)), "")
+        return UserError(f"{text} Then give the same command again.", code="not-downloaded")
 
 
 def _block(files: Any, path: str, start: int, end: int) -> bytes:
-    """Return the bytes [start, end) of an object; a request that fails is repeated. Raises the last error."""
-    for attempt in range(1, TRIES + 1):
+    """Return the bytes [start, end) of an object."""
+
+    def read() -> bytes:
+        data = bytes(files.cat_file(path, start=start, end=end))
+        if len(data) != end - start:
+            raise OSError(f"{len(data):,} of {end - start:,} bytes came, from byte {start:,} on")
+        return data
+
+    return _repeated(read)
+
+
+def _repeated(action: Callable[[], Returned]) -> Returned:
+    """Call a request to a store, and again if it fails. Raises the last error."""
+    for attempt in range(1, TRIES):
         try:
-            data = bytes(files.cat_file(path, start=start, end=end))
-            if len(data) == end - start:
-                return data
-            problem: Exception = OSError(f"{len(data):,} of {end - start:,} bytes came, from byte {start:,} on")
+            return action()
         except (FileNotFoundError, PermissionError):
             raise
-        except Exception as error:  # see `explained`
-            problem = error
-        if attempt < TRIES:
+        except Exception:  # see `explained`
             time.sleep(0.2 * 2**attempt)
-    raise problem
+    return action()

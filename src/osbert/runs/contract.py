@@ -18,16 +18,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from osbert.reading.remote_cache import with_addresses
+
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence for people. `warning`: something may be wrong."""
+    """One sentence for people, with addresses for the copies of remote inputs. `warning`: something may be wrong."""
 
     text: str
     warning: bool = False
+
+    def __post_init__(self) -> None:
+        """Name the addresses of copies that this process reads."""
+        object.__setattr__(self, "text", with_addresses(self.text))
 
     def __str__(self) -> str:
         """Return the sentence, so that `watch=print` is readable."""

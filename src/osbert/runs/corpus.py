@@ -21,8 +21,11 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
+from osbert.reading.inputs import find_inputs
+from osbert.reading.remote_cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.phrases import find_phrases
+from osbert.runs.phrases import PhraseSearch
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Words
 
 OF_FILTERS = ("language", "quality", "near_duplicates")
@@ -101,12 +104,8 @@ def build_corpus(
     plan = settings.plan()
     require_folder(out)
     cutter = read_any_tokenizer(tokenizer, opening)
-    chosen = settings.build_settings()
-    if settings.phrases:
-        units = find_phrases(settings.phrases, files, chosen.reading, opening=opening, watch=watch)
-        chosen = replace(chosen, phrases=units)
-    with claim(out):
-        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=chosen)
+    with claim(out), reading_copies():
+        work = _prepared(files, cutter, out, settings, opening, watch)
         if work.report is not None:
             watch(Notice(f"{out} is finished already: these files, this tokenizer and these settings made it."))
         elif work.state.shards:
@@ -127,3 +126,23 @@ def build_corpus(
             watch(Notice(f"The tasks are with {where}. Give the same command again when they have ended."))
             return None
     return Corpus.open(out)
+
+
+def _prepared(
+    files: Sequence[Path | str],
+    tokenizer: AnyTokenizer,
+    out: Path,
+    settings: CorpusSettings,
+    opening: Opening,
+    watch: Watch,
+) -> Build:
+    """Return the build, with the phrases that --phrases names."""
+    chosen = settings.build_settings()
+    if not settings.phrases:
+        return Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
+    inputs = find_inputs(files, without=out)
+    phrases = PhraseSearch(source=settings.phrases, inputs=inputs, reading=chosen.reading, opening=opening, watch=watch)
+    chosen = replace(chosen, phrases=phrases.found(out))
+    work = Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
+    phrases.keep(out, chosen.phrases)
+    return work

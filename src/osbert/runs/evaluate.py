@@ -15,6 +15,8 @@ from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data, tables
+from osbert.reading.remote import local_data
+from osbert.reading.remote_cache import reading_copies
 from osbert.reading.splits import USUAL
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, write_report
@@ -97,9 +99,17 @@ def evaluate(
     `out`: the file for the scores, an .html page or one JSON object, written at the end. Raises UserError before any
     computation if the split is missing, and for labels that the run does not know, with file, line and nearest label.
     """
+    options = options or EvaluationOptions()
+    with reading_copies():
+        return _evaluate(run, local_data(data), split=split, out=out, options=options, watch=watch)
+
+
+def _evaluate(
+    run: Path, data: Data, *, split: str, out: Path | None, options: EvaluationOptions, watch: Watch
+) -> Evaluation:
+    """Score a run on local data."""
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
-    options = options or EvaluationOptions()
     place = Path(data) if isinstance(data, str | Path) else None
     if out is not None:
         require_file(out, [place] if place else [])

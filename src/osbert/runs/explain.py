@@ -13,7 +13,8 @@ from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.lock import claim
-from osbert.reading.remote import ObjectAddress, local_copy, local_output
+from osbert.reading.remote import local_copy, local_output, shown
+from osbert.reading.remote_cache import reading_copies, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.explained_rows import (
@@ -50,6 +51,11 @@ class ExplanationTally:
     explanations: int
     words: Mapping[str, Any]
 
+    def described(self) -> str:
+        """Return the counts and the path of the report."""
+        report = shown(self.folder / FILES[2])
+        return f"{counted(self.explanations, 'explanation')} of {counted(self.rows, 'row')} -> {report}"
+
 
 def explain_file(
     run: Path, file: Path, *, out: Path, label: str = "", options: ExplanationKeywords, watch: Watch = ignore
@@ -62,11 +68,15 @@ def explain_file(
     is computed, and if the folder holds other files.
     """
     options.weighing.require_possible()
-    file = local_copy(file)
-    if ObjectAddress.of(out):
-        with local_output(out) as place:
-            tally = explain_file(run, file, out=place, label=label, options=options, watch=watch)
-        return replace(tally, folder=out)
+    with reading_copies(), local_output(out, inputs=[file]) as place:
+        tally = _explain(run, local_copy(file), out=place, label=label, options=options, watch=watch)
+    return replace(tally, folder=out)
+
+
+def _explain(
+    run: Path, file: Path, *, out: Path, label: str, options: ExplanationKeywords, watch: Watch
+) -> ExplanationTally:
+    """Explain the rows of a local file into a local folder."""
     plan = row_plan(options.file, is_kept=True)
     refuse_foreign(out, "explanations", FILES)
     rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
@@ -77,11 +87,12 @@ def explain_file(
         folder.mkdir(exist_ok=True)
         work = _FileExplanation(rows=rows, count=count)
         if plan is None:
-            return work.write(folder, out, rows.explained(), watch)
-        tasks = folder / TASKS / rows.key
-        tasks.mkdir(parents=True, exist_ok=True)
-        written = work.write(folder, out, in_tasks(RowTasks(plan=plan, folder=tasks), rows, watch), ignore)
-        shutil.rmtree(folder / TASKS)
+            written = work.write(folder, out, rows.explained(), watch)
+        else:
+            tasks = folder / TASKS / rows.key
+            tasks.mkdir(parents=True, exist_ok=True)
+            written = work.write(folder, out, in_tasks(RowTasks(plan=plan, folder=tasks), rows, watch), ignore)
+        shutil.rmtree(folder / TASKS, ignore_errors=True)  # also that of a stopped command with --executor
         return written
 
 
@@ -150,7 +161,8 @@ class _FileExplanation:
 
     def _report(self, path: Path) -> None:
         examples = [one for own in self.examples.values() for one in own]
-        lead = f"Which words decide, over {counted(self.count, 'row')}: {self.rows.inputs.describe}"
+        described = with_addresses(self.rows.inputs.describe)
+        lead = f"Which words decide, over {counted(self.count, 'row')}: {described}"
         write_report(
             path, f"Why {self.rows.engine.folder.name} says so", word_sections(self.totals, examples), lead=lead
         )

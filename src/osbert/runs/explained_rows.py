@@ -48,7 +48,7 @@ class ExplanationKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationSource:
-    """What is explained: the predictions of the model in the folder `run` for the rows of a file.
+    """A file, and the folder `run` of the model whose predictions for its rows are explained.
 
     `label`: explain its score, "" for that of the prediction.
     """
@@ -179,6 +179,11 @@ class ExplanationWork:
 
     source: ExplanationSource
     facts: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.source.run, self.source.file
 
     def __call__(self, rows: RowRange, folder: Path) -> None:
         """Write the explained rows into `folder`, after the last window that a killed task has written."""

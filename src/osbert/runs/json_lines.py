@@ -11,7 +11,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
+
+from osbert.reading.remote import shown
 
 
 def plain(value: Any) -> Any:
@@ -34,7 +37,7 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {name: plain(getattr(value, name)) for name in reported(type(value))}
-    return str(value)
+    return shown(value) if isinstance(value, Path) else str(value)
 
 
 def reported(kind: type) -> tuple[str, ...]:

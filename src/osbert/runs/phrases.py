@@ -2,53 +2,118 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from osbert.errors import UserError
+from osbert.files import read_sealed, write_sealed
 from osbert.interop.opening import Opening
 from osbert.reading.documents import DocumentOptions, read_input
-from osbert.reading.inputs import OpenInput, Repairs, find_inputs
+from osbert.reading.inputs import Input, OpenInput, Repairs
+from osbert.reading.remote import local_copy
 from osbert.runs.contract import Notice, Watch
 from osbert.text.phrases import capitalised
 from osbert.text.sentences import split
 
 CAPITALS = "capitals"
+KEPT = ".phrases.json"
+"""File in the folder of a corpus: the phrases of its texts, with what they depend on."""
 LEAST = 2
 """Occurrences that a phrase must have which is found in the text."""
 TOGETHER = 256
 """Sentences that are tagged at a time."""
 
 
-def find_phrases(
-    source: str, files: Sequence[Path | str], reading: DocumentOptions, *, opening: Opening, watch: Watch
-) -> tuple[str, ...]:
-    """Return the phrases of a source, sorted: a file with one in each line, "capitals", or the folder of a tag run.
+@dataclass(frozen=True, kw_only=True)
+class PhraseSearch:
+    """The search for phrases in a source: a file with one in each line, "capitals", or the folder of a tag run.
 
-    capitals: runs of capitalised words of the texts in `files`, but for the first word of a sentence. A run of `tag`
+    capitals: runs of capitalised words of the texts in `inputs`, but for the first word of a sentence. A run of `tag`
     tags the texts: its entities of several words, or its chunks, are the phrases. Phrases from the texts occur at least
-    twice. Raises UserError for a missing file, a run that does not tag, and a source without phrases.
+    twice.
     """
-    path = Path(source)
-    if source == CAPITALS and not path.exists():
-        found = _frequent(capitalised(_sentences(files, reading)))
-    elif path.is_dir():
-        watch(Notice(f"{path} tags the texts, to find the phrases in them."))
-        found = _frequent(_tagged(path, _sentences(files, reading), opening))
-    elif path.is_file():
-        found = _listed(path)
-    else:
-        raise UserError(
-            f"--phrases {source}: no such file. Give a file with a phrase in each line, the folder of a run of tag, or "
-            f"{CAPITALS}.",
-            code="missing-file",
-        )
-    if not found:
-        raise UserError(f"--phrases {source} gives no phrases. Leave it out, or give another source.", code="no-data")
-    watch(Notice(f"{len(found):,} phrases are units of masking."))
-    return tuple(sorted(found))
+
+    source: str
+    inputs: Sequence[Input]
+    reading: DocumentOptions
+    opening: Opening
+    watch: Watch
+
+    def found(self, folder: Path) -> tuple[str, ...]:
+        """Return the phrases, sorted: those that `keep` wrote into the folder of the corpus, or new ones.
+
+        Raises UserError for a missing file, a run that does not tag, and a source without phrases.
+        """
+        kept = self._kept(folder)
+        if kept is not None:
+            return kept
+        path = self._path
+        if self._is_list:
+            found = _listed(path)
+        elif path.is_dir():
+            self.watch(Notice(f"{path} tags the texts, to find the phrases in them."))
+            found = _frequent(_tagged(path, self._sentences(), self.opening))
+        elif self.source == CAPITALS:
+            found = _frequent(capitalised(self._sentences()))
+        else:
+            raise UserError(
+                f"--phrases {self.source}: no such file. Give a file with a phrase in each line, the folder of a run "
+                f"of tag, or {CAPITALS}.",
+                code="missing-file",
+            )
+        if not found:
+            raise UserError(
+                f"--phrases {self.source} gives no phrases. Leave it out, or give another source.", code="no-data"
+            )
+        self.watch(Notice(f"{len(found):,} phrases are units of masking."))
+        return tuple(sorted(found))
+
+    def keep(self, folder: Path, phrases: Sequence[str]) -> None:
+        """Write the phrases of the texts into the folder of the corpus, so that the same command need not read them."""
+        if not self._is_list and self._kept(folder) is None:
+            folder.mkdir(exist_ok=True)
+            write_sealed(folder / KEPT, {"facts": self._facts, "phrases": list(phrases)})
+
+    def _kept(self, folder: Path) -> tuple[str, ...] | None:
+        """Return the phrases that `keep` wrote for the same texts and source; None if there are none."""
+        if self._is_list or not (folder / KEPT).is_file():
+            return None
+        try:
+            kept = read_sealed(folder / KEPT)
+        except ValueError:  # damaged: they are found again
+            return None
+        return tuple(kept["phrases"]) if kept["facts"] == self._facts else None
+
+    @cached_property
+    def _path(self) -> Path:
+        return local_copy(self.source)
+
+    @property
+    def _is_list(self) -> bool:
+        return self._path.is_file()
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Return what the phrases of the texts depend on."""
+        from osbert.interop.folder import open_folder  # loads torch, which the other sources do not need
+
+        return {
+            "source": open_folder(self._path, self.opening).fingerprint if self._path.is_dir() else self.source,
+            "inputs": [[source.path.name, source.size, source.mtime] for source in self.inputs],
+            "reading": json.loads(json.dumps(asdict(self.reading))),
+        }
+
+    def _sentences(self) -> Iterator[str]:
+        for source in self.inputs:
+            for chunk in read_input(OpenInput(source, repairs=Repairs()), self.reading):
+                for line in chunk.text.split("\n"):
+                    yield from (line[start:end] for start, end in split(line))
 
 
 def _listed(path: Path) -> set[str]:
@@ -62,13 +127,6 @@ def _listed(path: Path) -> set[str]:
             f"--phrases {path}, line {line:,}: not UTF-8 (byte {content[error.start]:#x}). Convert the list to UTF-8.",
             code="wrong-encoding",
         ) from None
-
-
-def _sentences(files: Sequence[Path | str], reading: DocumentOptions) -> Iterator[str]:
-    for source in find_inputs(files):
-        for chunk in read_input(OpenInput(source, repairs=Repairs()), reading):
-            for line in chunk.text.split("\n"):
-                yield from (line[start:end] for start, end in split(line))
 
 
 def _tagged(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[str]:

@@ -18,6 +18,7 @@ from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
 from osbert.corpus.tasks import MOST_TASKS, task_folder
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
+from osbert.reading.remote_cache import require_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,10 @@ class RowRange:
 class RangeWork(Protocol):
     """Work on a range of rows; an object that can be pickled, since the range may be another machine's."""
 
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The paths that every task reads."""
+
     def __call__(self, rows: RowRange, folder: Path) -> None:
         """Do the work into `folder`, which may hold a part of it from a task that was killed."""
 
@@ -52,7 +57,9 @@ class RangeStep:
     threads: int = 0
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Work on range number `rank`."""
+        """Work on range number `rank`. Raises UserError if a copy of a remote input is no longer in the cache."""
+        for path in self.work.inputs:
+            require_copy(path)  # the command that fetched it may have ended, and holds it no more
         if self.threads:
             import torch
 

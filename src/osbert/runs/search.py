@@ -23,6 +23,7 @@ from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.remote import shown
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.rows import TextRows
@@ -296,7 +297,8 @@ def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     if not folder.is_dir():
         raise UserError(
-            f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER.",
+            f"{vectors} was made with the model in {shown(folder)}, which is not there, or not on this machine. Say "
+            "where: --model, with a folder or an address.",
             code="missing-file",
         )
     return open_folder(folder, opening)

@@ -23,6 +23,7 @@ from osbert.runs.reproduce.word_tests import measured_words, whole_words, word_t
 from osbert.runs.reproduce.years import tuning_gains
 from osbert.text.train_words import word_tokenizer
 from osbert.training.run_folder import RunFolder
+from refusals import refusal
 
 TABLE = read_table("generations")
 WORDS = ["king", "queen", "man", "woman", "tiger", "cat"]
@@ -49,7 +50,9 @@ def test_rows_are_in_the_order_of_their_years_and_columns_are_tasks_that_can_be_
     assert {one for claim in TABLE.claims for one in (claim.above, claim.below)} <= {row.name for row in TABLE.rows}
 
 
-def test_a_row_with_a_corpus_of_its_own_is_left_out_where_it_is_missing(tmp_path: Path) -> None:
+def test_a_row_with_a_corpus_of_its_own_is_left_out_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = TableRow(name="pairs", recipe="gpt-small", corpus="pairs", year=2017)
     table = replace(TABLE, rows=(TABLE.rows[0], row))
     assert table.with_corpora(tmp_path / "corpus").left_out == ("pairs",)
@@ -61,6 +64,10 @@ def test_a_row_with_a_corpus_of_its_own_is_left_out_where_it_is_missing(tmp_path
         trial.settings[trial.settings.index("--corpus") + 1] for trial in encoders.trials(kept.rows, 0, tmp_path)
     ]
     assert corpora == [str(tmp_path / "corpus"), str(tmp_path / "corpus-pairs")]
+    monkeypatch.chdir(tmp_path / "corpus-pairs")
+    assert row.own_corpus(Path()) == tmp_path / "corpus-pairs-pairs"
+    with refusal("missing-file", "corpus-pairs-pairs"):
+        replace(TABLE, rows=(row,)).with_corpora(Path())
 
 
 @pytest.fixture

@@ -81,6 +81,24 @@ def test_a_stopped_run_goes_on_to_the_same_vectors(method: str, corpus: Path, tm
         osbert.pretrain(method, corpus=corpus, out=cut, **{**QUICK[method], "width": 13})
 
 
+def test_a_resumed_run_has_the_time_that_it_had_left(corpus: Path, tmp_path: Path) -> None:
+    """Also of what passed before its first round, in which GloVe counts pairs."""
+    wish = Interruption()
+
+    def stop(event: Any) -> None:
+        if isinstance(event, Measurement):
+            wish.signal = signal.SIGTERM
+
+    settings = {**QUICK["glove"], "minutes": 10}
+    with pytest.raises(StopRequest):
+        pretrain(PretrainRequest(recipe="glove", settings=settings, corpus=corpus, out=tmp_path), watch=stop, wish=wish)
+    noted = tmp_path / "checkpoints" / "spent.json"
+    [line] = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert json.loads(noted.read_text())["seconds"] > line["seconds"]
+    noted.write_text('{"seconds": 600}')
+    assert osbert.pretrain("glove", corpus=corpus, out=tmp_path, **settings).metrics["step"] == 2
+
+
 @pytest.mark.parametrize("method", QUICK)
 def test_minutes_replace_the_epochs(method: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no time at all a run learns from one block, or one step, and says how long it took."""

@@ -21,7 +21,7 @@ from osbert.runs.embed.windows import GrowingColumns, RowBatches
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSource:
-    """What is embedded: the texts of a file by the model in the folder `model`, for an output of a form (".npz")."""
+    """The texts to embed, the folder of the encoder, and the form of the output (".npz")."""
 
     model: Path
     texts: TextFile

@@ -21,7 +21,8 @@ from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.reading.remote import ObjectAddress, local_copy, local_output
+from osbert.reading.remote import local_copy, local_output, shown
+from osbert.reading.remote_cache import address_of, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (
@@ -70,7 +71,7 @@ class FileVectors:
     def described(self) -> Iterator[str]:
         """Yield sentences on the file's content, and on texts that were empty, truncated or windowed."""
         tally, settings = self.tally, self.settings
-        target = f" -> {self.path}" if self.path else ""
+        target = f" -> {shown(self.path)}" if self.path else ""
         yield f"{counted(tally['rows'], 'text')}: vectors {self.shape}{target}"
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
@@ -101,11 +102,28 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
-    texts = replace(texts, path=local_copy(texts.path))
-    if isinstance(out, Path) and not is_streamed(out) and ObjectAddress.of(out):
-        with local_output(out) as local:
-            done = embed_file(model, texts, out=local, vectors=vectors, opening=opening, watch=watch)
+    with reading_copies():
+        if not isinstance(out, Path) or is_streamed(out):
+            return _embed(model, _local(texts), out=out, vectors=vectors, opening=opening, watch=watch)
+        with local_output(out, inputs=[texts.path]) as local:
+            done = _embed(model, _local(texts), out=local, vectors=vectors, opening=opening, watch=watch)
         return replace(done, path=out)
+
+
+def _local(texts: TextFile) -> TextFile:
+    return replace(texts, path=local_copy(texts.path))
+
+
+def _embed(
+    model: Path,
+    texts: TextFile,
+    *,
+    out: Output,
+    vectors: VectorOptions | None,
+    opening: Opening,
+    watch: Watch,
+) -> FileVectors:
+    """Embed a local file into a local output."""
     form = form_of(out, vectors or VectorOptions())
     vectors = fitting(vectors or VectorOptions(), form, out)
     begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)
@@ -166,7 +184,9 @@ class _Embedding:
             growing = self._grown(opened, count)
         else:
             growing = self._grown_in_tasks(RowTasks(plan=plan, folder=self.folder), opened, source)
-        settings = {"osbert": __version__, "model": str(self.model.resolve()), "file": str(rows.file), **facts}
+        model, file = address_of(self.model), address_of(rows.file)
+        model = model if model != str(self.model) else str(self.model.resolve())
+        settings = {"osbert": __version__, "model": model, "file": file, **facts}
         shape = self._finish(growing, embedder, settings)
         path = None if self.stream else self.out.path
         return FileVectors(path=path, shape=shape, settings=embedder.settings, tally=growing.tally)

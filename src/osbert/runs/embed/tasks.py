@@ -30,6 +30,11 @@ class EmbeddingWork:
     source: EmbeddingSource
     facts: Mapping[str, Any]
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.source.model, self.source.texts.path
+
     @classmethod
     def of(cls, source: EmbeddingSource, facts: Mapping[str, Any]) -> EmbeddingWork:
         """Return the work, ready for another process: with absolute paths."""

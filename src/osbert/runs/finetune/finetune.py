@@ -8,6 +8,8 @@ from typing import Any
 
 from osbert.interop.hub import locate
 from osbert.lock import claim
+from osbert.reading.remote import local_data
+from osbert.reading.remote_cache import reading_copies
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_defaults
@@ -47,9 +49,10 @@ def finetune(
     Raises UserError that lists everything wrong with names, settings and data.
     """
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
-    with claim(Path(out)) as folder:
+    with claim(Path(out)) as folder, reading_copies():
         RunFolder(folder).refuse_foreign()
-        plan, records = read_tasks(tasks, settings, model=locate(model, watch=watch).path, data=data, watch=watch)
+        found = locate(model, watch=watch).path
+        plan, records = read_tasks(tasks, settings, model=found, data=local_data(data), watch=watch)
         return finetune_plan(plan, records, folder, watch, wish)
 
 

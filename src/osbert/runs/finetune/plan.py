@@ -10,6 +10,7 @@ from typing import Any
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.remote import local_data
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
 from osbert.training.tracker_queue import require_trackers
@@ -178,7 +179,8 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
     others = {name: value for name, value in settings.items() if name != "dev"}
     dev = settings["dev"]
     if isinstance(dev, str | Path):
-        return {**others, "dev": dev if isinstance(dev, str) else str(dev)}, data
+        found = local_data(dev)
+        return {**others, "dev": found if isinstance(found, str) else str(found)}, data
     if isinstance(data, str | Path) and Path(data).is_dir():
         raise UserError(
             f"dev holds rows, and data is the folder {data}: give the training file, or rows, as data.",

@@ -32,7 +32,7 @@ TEXTS, CHARACTERS = 4096, 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedFile:
-    """What is predicted: the rows of the file `path`, by the model in the folder `run`, into `output`.
+    """A file whose rows the model in the folder `run` predicts: its `path`, and the `output`.
 
     `name`: what messages call the file.
     """

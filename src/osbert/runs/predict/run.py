@@ -14,6 +14,7 @@ from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.remote import local_copy, local_output
+from osbert.reading.remote_cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
@@ -79,8 +80,9 @@ def predict_file(
     """
     output.options.check()
     with ExitStack() as remote:
+        remote.enter_context(reading_copies())
         if output.is_kept and output.path is not None:
-            output = replace(output, path=remote.enter_context(local_output(output.path)))
+            output = replace(output, path=remote.enter_context(local_output(output.path, inputs=[file])))
         return _predict(run, local_copy(file), output, options or FileOptions(), opening, watch)
 
 

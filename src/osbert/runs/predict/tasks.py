@@ -22,6 +22,11 @@ class PredictionWork:
     source: PredictedFile
     facts: Mapping[str, Any]
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.source.run, self.source.path
+
     @classmethod
     def of(cls, source: PredictedFile, facts: Mapping[str, Any]) -> PredictionWork:
         """Return the work, ready for another process: with absolute paths, and without the stream of the output."""

@@ -44,7 +44,10 @@ class TableRow:
 
     def own_corpus(self, common: Path) -> Path:
         """Return the folder of its corpus, given the one that rows have in common."""
-        return common.with_name(f"{common.name}-{self.corpus}") if self.corpus else common
+        if not self.corpus:
+            return common
+        named = common if common.name not in ("", "..") else common.resolve()
+        return named.with_name(f"{named.name}-{self.corpus}")
 
     def shrunk(self, factor: int) -> TableRow:
         """Return the row with the width of its encoder divided. Raises UserError if the width is not divisible."""
@@ -141,8 +144,18 @@ class PaperTable:
         return replace(self, rows=rows)
 
     def with_corpora(self, corpus: Path) -> PaperTable:
-        """Return the table without the rows whose own corpus, beside the common one, is missing."""
+        """Return the table without the rows whose own corpus, beside the common one, is missing.
+
+        Raises UserError if no row is left.
+        """
         there = tuple(row for row in self.rows if row.own_corpus(corpus).is_dir() or not row.corpus)
+        if not there:
+            row = self.rows[0]
+            raise UserError(
+                f"{row.name} learns from a corpus of its own, which is missing: {row.own_corpus(corpus)}. Build it "
+                "there, or give further --recipes.",
+                code="missing-file",
+            )
         return replace(self, rows=there, left_out=tuple(row.name for row in self.rows if row not in there))
 
     def differing(self) -> dict[str, dict[str, str]]:

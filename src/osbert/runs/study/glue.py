@@ -14,6 +14,8 @@ from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
 from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import locate
 from osbert.lock import claim
+from osbert.reading.remote import local_data
+from osbert.reading.remote_cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.long import ModelReader
@@ -52,10 +54,10 @@ def finetune_glue(
     and of glue.json and glue.txt. `settings`, `watch` and `wish` are those of `finetune`. All sets are checked before
     the first is trained. Raises UserError when no set is there, when data cannot be used, and when a set has failed.
     """
-    with claim(Path(out)) as folder:
+    with claim(Path(out)) as folder, reading_copies():
         found = locate(model, watch=watch).path
         glue = Glue(model=found, reader=ModelReader.of(found), settings=settings, watch=watch, wish=wish)
-        return glue.run(Path(data), folder)
+        return glue.run(Path(local_data(data)), folder)
 
 
 @dataclass(frozen=True, kw_only=True)

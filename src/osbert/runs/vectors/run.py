@@ -17,6 +17,8 @@ from osbert import __version__, recipe
 from osbert.corpus.shards import Corpus
 from osbert.corpus.task_options import cores
 from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.guarded import read_json
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
@@ -33,6 +35,8 @@ from osbert.training.tracking import NAME, Metrics, read_lines
 
 TABLES = "tables.npy"
 """File of the tables, which all processes of a run map into memory."""
+SPENT = "spent.json"
+"""File among the checkpoints: the seconds of a time budget that are spent."""
 
 
 @dataclass(kw_only=True)
@@ -49,6 +53,8 @@ class VectorRun:
     """Start of the time budget, by time.monotonic."""
     tokenizer: AnyTokenizer = field(init=False)
     resumed: bool = field(init=False, default=False)
+    earlier: float = field(init=False, default=0.0)
+    """Seconds of the time budget that earlier processes have spent."""
 
     def complete(self) -> bool:
         """Start or resume the run; return True if it finished, False if a wish stopped it.
@@ -103,8 +109,18 @@ class VectorRun:
     def _clock(self) -> LearningClock | None:
         if not self.settings.minutes:
             return None
-        # A resumed run has the time that it had left when it was stopped.
-        return LearningClock.of(self.settings.minutes, spent=self._last("seconds") + time.monotonic() - self.begun)
+        # A resumed run has the time that it had left when it was stopped. Runs of earlier versions know the time of
+        # their rounds alone.
+        noted = self.out / CHECKPOINTS / SPENT
+        self.earlier = read_json(noted)["seconds"] if noted.is_file() else self._last("seconds")
+        return LearningClock.of(self.settings.minutes, spent=self.earlier + time.monotonic() - self.begun)
+
+    def _note_time(self) -> None:
+        """Write how much of a time budget is spent, GloVe's counting of pairs included."""
+        if self.settings.minutes:
+            write_json(
+                self.out / CHECKPOINTS / SPENT, {"seconds": round(self.earlier + time.monotonic() - self.begun, 3)}
+            )
 
     def _last(self, name: str) -> float:
         """Return the last value of a metric; 0 before the first round."""
@@ -125,6 +141,7 @@ class VectorRun:
             self.watch(Notice(damage, warning=True))
         checkpoints.folder.mkdir(parents=True, exist_ok=True)
         learner.prepare()
+        self._note_time()
         if done is None:
             done, first = 0, learner.fresh()
         else:
@@ -151,6 +168,7 @@ class VectorRun:
                     return None
                 self._measure(number, learn, metrics)
                 self._save(checkpoints, number + 1, tables)
+                self._note_time()
         return tables
 
     def _length(self, learner: AnyLearner) -> str:

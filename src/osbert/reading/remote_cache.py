@@ -1,0 +1,173 @@
+"""The cache of local copies of remote inputs: its folder, its bound, and locks on the copies that processes read."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from osbert.errors import UserError
+from osbert.files import PART, hidden, remove_abandoned
+from osbert.terminal import in_megabytes
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on every system
+    fcntl = None  # type: ignore[assignment]
+
+CACHE, CACHE_SIZE = "OSBERT_CACHE", "OSBERT_CACHE_GB"
+"""Environment variables: the folder of the cache, and its most gigabytes."""
+GIGABYTES = 64.0
+COPY = re.compile("[0-9a-f]{24}")
+"""The name of the folder of a copy."""
+_held: dict[Path, tuple[int, str]] = {}
+"""The folders of the copies that this process reads: a handle, which has a shared lock, and the address."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: $OSBERT_CACHE, or osbert/remote in the user's folder of caches."""
+    if given := os.environ.get(CACHE):
+        return Path(given).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osbert" / "remote"
+
+
+def make_room(size: int, what: str) -> None:
+    """Remove the copies that were used longest ago until `size` more bytes are within the bound of the cache.
+
+    Copies that a process reads stay. Raises UserError if the bound, or the disk, is too small.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
+    bound = _bound()
+    if size > bound:
+        raise UserError(
+            f"{what} has {in_megabytes(size)}, more than the cache of {in_megabytes(bound)}. Set {CACHE_SIZE}.",
+            code="too-large",
+        )
+    entries = [path for path in folder.iterdir() if COPY.fullmatch(path.name)]
+    sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in entries}
+    total = sum(sizes.values())
+    for path in sorted(entries, key=lambda path: path.stat().st_mtime):
+        if total + size <= bound:
+            break
+        if _removed(path):
+            total -= sizes[path]
+    if total + size > bound:
+        raise UserError(
+            f"{what} has {in_megabytes(size)}, but of the cache of {in_megabytes(bound)} in {folder} commands that are "
+            f"running use {in_megabytes(total)}. Set {CACHE_SIZE}, or wait for them to end.",
+            code="too-large",
+        )
+    if (free := shutil.disk_usage(folder).free) < size:
+        raise UserError(
+            f"{what} has {in_megabytes(size)}, but the disk of {folder} has {in_megabytes(free)} left. Free some, or "
+            f"set {CACHE} to a folder on another disk.",
+            code="not-written",
+        )
+
+
+def hold(entry: Path, address: str = "") -> bool:
+    """Keep a copy from being removed while this process reads it; return whether it is there. `address`: its origin."""
+    if entry in _held and _leads_to(entry, _held[entry][0]):
+        return True
+    if fcntl is None:  # pragma: no cover
+        return entry.is_dir()
+    try:
+        handle = os.open(entry, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    with suppress(OSError):  # where the file system has no locks, no copy is removed
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    # Another process may have removed it before the lock.
+    if not _leads_to(entry, handle):
+        os.close(handle)
+        return False
+    if entry in _held:
+        os.close(_held[entry][0])
+    _held[entry] = handle, address
+    return True
+
+
+@contextmanager
+def reading_copies() -> Iterator[None]:
+    """Hold copies until the end of the block only, and name their addresses in its errors."""
+    before = {*_held}
+    try:
+        yield
+    except UserError as error:
+        if (text := with_addresses(str(error))) == str(error):
+            raise
+        raise UserError(text, code=error.code, codes=error.codes) from error
+    finally:
+        for entry in {*_held} - before:
+            os.close(_held.pop(entry)[0])
+
+
+def require_copy(path: Path) -> None:
+    """Hold the copy that a path lies in, in a task of another process; any other path is passed over.
+
+    Raises UserError if the copy was removed from the cache.
+    """
+    entry = next((parent for parent in path.parents if COPY.fullmatch(parent.name)), None)
+    if entry is not None and not hold(entry) and not path.exists():
+        raise UserError(
+            f"{path} was removed from the cache of {in_megabytes(_bound())}. Give the same command again; if it "
+            f"happens again, set {CACHE_SIZE}.",
+            code="file-changed",
+        )
+
+
+def address_of(path: Path) -> str:
+    """Return the address whose copy a path is, if this process reads it; otherwise the path as a text."""
+    return with_addresses(str(path))
+
+
+def with_addresses(text: str) -> str:
+    """Return a text in which the paths of copies that this process reads are replaced by their addresses."""
+    for entry, (_, address) in _held.items():
+        if address:
+            text = text.replace(str(entry / address.rpartition("/")[2]), address)
+    return text
+
+
+def _leads_to(entry: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(entry), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _removed(entry: Path) -> bool:
+    """Remove a copy, unless a process holds it; return whether it is gone."""
+    aside = hidden(entry, f"{secrets.token_hex(4)}{PART}")
+    try:
+        handle = os.open(entry, os.O_RDONLY)
+    except OSError:
+        return not entry.exists()
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Renamed first: a copy is whole or not there, also if this process is killed now.
+        entry.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _bound() -> int:
+    given = os.environ.get(CACHE_SIZE, str(GIGABYTES))
+    try:
+        return int(float(given) * 1e9)
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f"The environment variable {CACHE_SIZE} is '{given}', but must be a number of gigabytes.",
+            code="invalid-value",
+        ) from error
