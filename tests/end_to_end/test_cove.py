@@ -75,3 +75,7 @@ def test_documents_that_are_no_pairs_are_counted_or_refused(cove: Path, tmp_path
         with refusal(code, "translation", name, *values):
             osbert.pretrain("cove-small", corpus=tmp_path / name, out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+    unfit = {"general": tmp_path / "none.txt", "objectives": ["translation"], "device": "cpu"}
+    with refusal("too-little-data", "general", "translation"):
+        osbert.adapt(cove / "cove", [tmp_path / "some.txt"], out=tmp_path / "run", **unfit)
+    assert not (tmp_path / "run" / "run.json").exists()

@@ -108,7 +108,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     options, parts = request.options, request.parts
     origin = Origin.open(request.model, request.opening)
     name = recipe_for(request.model, request.opening)
-    settings = _objective(request, origin, name, watch)
+    settings, capitals = _objective(request, origin, name, watch)
     if isinstance(request.texts, list) and not request.texts:
         raise UserError("Name files of texts after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
     source = DomainTexts.find(request.texts, options.reading, without=request.out)
@@ -124,7 +124,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
         pieces = ExtensionSettings(pieces=options.extend, field=column, encoding=encoding)
         extend_tokenizer(request.model, files, out=tokenizer, settings=pieces, opening=request.opening, watch=watch)
     write_json(parts / NOTE, _identity(request, source))
-    reading = CorpusSettings(field=column, encoding=encoding)
+    reading = CorpusSettings(field=column, encoding=encoding, capitals=capitals)
     build_corpus(
         files, tokenizer=tokenizer, out=parts / "corpus", settings=reading, opening=request.opening, watch=watch
     )
@@ -140,11 +140,18 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     if general is None and other_text(main.plan()):
         watch(Notice(f"General text: what {request.model} was measured on before."))
         return main
-    return replace(main, general=_general(request, general, tokenizer, watch))
+    found = _general(request, general, watch)
+    if found is not None:
+        marks = CorpusSettings(capitals=capitals)
+        build_corpus(found, tokenizer=tokenizer, out=parts / "general", settings=marks, opening=request.opening)
+    return replace(main, general=None if found is None else parts / "general")
 
 
-def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> dict[str, Any]:
-    """Return the settings with the objective that fits the model, and report the choice and its reason."""
+def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> tuple[dict[str, Any], bool]:
+    """Return the settings with the objective that fits the model, and report the choice and its reason.
+
+    Also return whether an objective needs marks of capitals in its corpus.
+    """
     settings = dict(request.settings)
     if origin.architecture.has_decoder and "objectives" not in settings:
         raise UserError(
@@ -171,12 +178,12 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
                 f"length are kept. {why}"
             )
         )
-    return settings
+    return settings, any(getattr(chosen, table_of(objective)).marked for objective in chosen.objectives)
 
 
-def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: Path, watch: Watch) -> Path | None:
-    """Build and return the corpus of general text, by default of docstrings; None if there are none."""
-    rows, out = request.parts / "general.jsonl", request.parts / "general"
+def _general(request: AdaptationRequest, given: DomainTexts | None, watch: Watch) -> list[Path] | None:
+    """Return the files of general text, by default of docstrings; None if there are none."""
+    rows = request.parts / "general.jsonl"
     if given is not None:
         files = given.written(rows, "")
         what = str(request.options.general)
@@ -186,8 +193,7 @@ def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: P
     else:
         return None
     watch(Notice(f"General text: {what}."))
-    build_corpus(files, tokenizer=tokenizer, out=out, opening=request.opening)
-    return out
+    return files
 
 
 def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> PretrainRequest:

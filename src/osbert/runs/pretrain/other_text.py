@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
+from osbert.corpus.shards import Corpus
 from osbert.data.batch import Batch
-from osbert.data.stages import first_steps
+from osbert.data.loader import PretrainingLoader
+from osbert.data.stages import Stages, first_steps, require_sequences
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.tracking import BEFORE, GENERAL
 
@@ -20,10 +22,21 @@ def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
     before = [] if plan.origin is None else plan.origin.held_out()
     found = {BEFORE: [batch for batch in before if plan.objectives.keys() & batch.targets.keys()]}
     if plan.general is not None:
-        data = replace(plan.settings.data, held_out=0.0)
-        whole = replace(plan, corpus=plan.general, settings=replace(plan.settings, data=data))
-        found[GENERAL] = [*chain(*first_steps(whole.loader(length=data.length), STEPS))]
+        found[GENERAL] = [*chain(*first_steps(_loader(plan, plan.general), STEPS))]
     return {name: batches for name, batches in found.items() if batches}
+
+
+def with_general(plan: PretrainPlan, general: Corpus) -> PretrainPlan:
+    """Return the plan with a corpus of general text. Raises UserError if an objective can make no sequence of it."""
+    require_sequences(_loader(plan, general))
+    return replace(plan, general=general)
+
+
+def _loader(plan: PretrainPlan, general: Corpus) -> PretrainingLoader | Stages:
+    """Return the loader of all general text."""
+    data = replace(plan.settings.data, held_out=0.0)
+    whole = replace(plan, corpus=general, settings=replace(plan.settings, data=data))
+    return whole.loader(length=data.length)
 
 
 def forgotten(losses: Mapping[str, float], lowest: dict[str, float]) -> tuple[str, float]:

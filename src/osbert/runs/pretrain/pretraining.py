@@ -17,6 +17,7 @@ from osbert.lock import claim, locked
 from osbert.reading.remote import local_copy
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.other_text import with_general
 from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
@@ -57,7 +58,9 @@ class PretrainRequest:
             origin=self.origin,
             opening=self.opening,
         )
-        return replace(plan, begun=self.begun, general=None if self.general is None else Corpus.open(self.general))
+        if self.general is not None:
+            plan = with_general(plan, Corpus.open(self.general))
+        return replace(plan, begun=self.begun)
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,9 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
                 told = f"data.{name} is {length:,}, but sequences of {named} have {least} tokens or more."
                 problems.add(told, code="invalid-setting")
         try:
-            require_sequences(plan.loader(length=length))
+            loader = plan.loader(length=length)
+            if not problems.count:  # it fails for what is named already, such as missing marks
+                require_sequences(loader)
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
