@@ -86,7 +86,8 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
         try:
-            yield folder / address.name
+            with address.naming(folder / address.name):
+                yield folder / address.name
             address.upload(files, folder)
             shutil.rmtree(folder)
         finally:
@@ -102,6 +103,17 @@ def shown(given: Path | str) -> str:
     """
     found = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
     return str(given) if found is None or found[1] not in SCHEMES else f"{found[1]}://{found[2]}"
+
+
+def explain_addresses(message: str) -> str:
+    """Return an error message with both slashes of its addresses, and a hint: they were taken for local paths.
+
+    >>> explain_addresses("s3:/bucket/a.csv: no such file.")
+    's3://bucket/a.csv: no such file. This option takes local paths only: copy the object to this machine first.'
+    """
+    text = re.sub(rf"\b({'|'.join(SCHEMES)}):/(?=[^/])", r"\1://", message)
+    hint = " This option takes local paths only: copy the object to this machine first."
+    return text if text == message else text + hint
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,7 @@ class ObjectAddress:
         if scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UserError(
-                f"{given}: addresses with {scheme}:// are not read, only {known}, and local paths."
+                f"{scheme}://{path}: addresses with {scheme}:// are not read, only {known}, and local paths."
                 f"{nearest(scheme, SCHEMES)}",
                 code="unknown-scheme",
             )
@@ -185,6 +197,18 @@ class ObjectAddress:
             ) from error
         with self.explained("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
+
+    @contextmanager
+    def naming(self, place: Path) -> Iterator[None]:
+        """Name this address in the errors of the block, in place of the local path of its output."""
+        try:
+            yield
+        except UserError as error:
+            # Paths of unfinished work stay: the user may have to remove them.
+            text = re.sub(rf"{re.escape(str(place))}(?![./\w])", lambda _: self.url, str(error))
+            if text == str(error):
+                raise
+            raise UserError(text, code=error.code, codes=error.codes) from error
 
     def refuse_input(self, given: ObjectAddress | None) -> None:
         """Raise UserError if an output at this address would replace an input, itself or a file in the output."""
