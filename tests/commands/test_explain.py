@@ -55,6 +55,21 @@ def test_the_words_of_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads((out / "words.json").read_text(encoding="utf-8")) == said
 
 
+def test_what_was_not_read_is_counted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, long = osbert.load(run), "good " * 600
+    [found], [predicted] = model.explain(long, check=False), model.predict([long])
+    assert found.truncated == predicted.truncated > 0
+    assert f"{found.truncated:,} pieces" in [*found.lines()][-1]
+    (tmp_path / "rows.csv").write_text(f"text\n{long}\ngood\n")
+    done = told(capsys, "explain", run, "--file", tmp_path / "rows.csv", "--out", tmp_path / "why", "--no-check")
+    assert done.status == 0
+    with (tmp_path / "why" / "rows.csv").open(encoding="utf-8") as stream:
+        assert [row["truncated"] for row in csv.DictReader(stream)] == [str(found.truncated), "0"]
+    assert (
+        "1:" in json.loads((tmp_path / "why" / "words.json").read_text())["trust"]["of texts that were not read whole"]
+    )
+
+
 def test_what_cannot_be_explained(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("text\ngood\n")

@@ -109,7 +109,7 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     def counted(plan: Any, *rest: Any) -> Any:
         ran.append(plan.training.seed)
         if plan.training.seed == 1 and ran.count(1) == 1:
-            monkeypatch.setattr(Trainer, "save", lambda self: kill())  # at the end of its training
+            monkeypatch.setattr(Trainer, "save", lambda self, **how: kill())  # at the end of its training
         return real(plan, *rest)
 
     def kill() -> None:

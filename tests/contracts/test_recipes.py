@@ -26,15 +26,16 @@ CHANGING = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a maker of corpora by the place of their padding piece."""
-    made: dict[int, Path] = {}
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a maker of corpora for recipes; those that differ in nothing have one."""
+    made: dict[str, Path] = {}
 
-    def corpus(padding: int) -> Path:
-        if padding not in made:
+    def corpus(name: str) -> Path:
+        kind = needed(name)
+        if str(kind) not in made:
             folder = tmp_path_factory.mktemp("texts") / "one"
-            made[padding] = bench_corpus.synthetic_corpus(folder, vocabulary=120, tokens=20_000, padding=padding).folder
-        return made[padding]
+            made[str(kind)] = bench_corpus.synthetic_corpus(folder, vocabulary=120, tokens=20_000, **kind).folder
+        return made[str(kind)]
 
     return corpus
 
@@ -53,9 +54,11 @@ def compared(name: str, corpus: Path, out: Path, *, gpu: bool = False, **setting
     return sizing.plan_size(request, out=out)
 
 
-def behind(name: str) -> int:
-    """Return the place of the padding piece behind which a recipe's positions begin."""
-    return max(0, getattr(read_settings(name).model, "first_position", 0) - 1)
+def needed(name: str) -> dict[str, int]:
+    """Return the padding piece behind which a recipe's positions begin, and the sentences of its documents."""
+    settings = read_settings(name)
+    sentences = max(getattr(settings, objective).document_sentences for objective in settings.objectives)
+    return {"padding": max(0, getattr(settings.model, "first_position", 0) - 1), "document_sentences": sentences}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def behind(name: str) -> int:
 )
 def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus, tmp_path) -> None:
     base = read_settings(name)
-    found = compared(name, corpus(behind(name)), tmp_path / "plan.toml", gpu=gpu)
+    found = compared(name, corpus(name), tmp_path / "plan.toml", gpu=gpu)
     models = [row.size.sizes for row in found.estimates]
     assert len(set(models)) == len(models) >= len(sizing.plan_sizes.SIZES["cuda" if gpu else "cpu"])
     for model in models:
@@ -82,10 +85,10 @@ def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_recipes_are_benchmarked(name, corpus, monkeypatch) -> None:
-    made = corpus(behind(name))
+    made = corpus(name)
 
-    def given(folder: Path, *, padding: int, **others: Any) -> Any:
-        assert padding == behind(name)
+    def given(folder: Path, *, vocabulary: int, **kind: int) -> Any:
+        assert kind == needed(name)
         return type("Made", (), {"folder": made})
 
     monkeypatch.setattr(bench_corpus, "synthetic_corpus", given)

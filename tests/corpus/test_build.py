@@ -82,6 +82,17 @@ def test_documents_are_whole_where_blocks_do_not_cut_them(make, write, prose, to
         np.testing.assert_array_equal(document.sentences, expected.sentences)
 
 
+def test_parts_of_documents_are_marked(make, write, prose, tokenizer):
+    texts = prose(40)
+    corpus = make(write(texts), shard_tokens=1000)
+    sentences = [len(encode_document(text, tokenizer).sentences) - 1 for text in texts]
+    assert corpus.document_sentences.tolist() == sentences
+    for block in (block for tokens in (1, 64, 300, 10**6) for block in corpus.blocks(tokens)):
+        found = corpus.read(block)
+        assert found.cut is not None
+        assert found.cut.tolist() == [len(one.sentences) - 1 < sentences[one.source] for one in found]
+
+
 @pytest.mark.parametrize("tokens", [1, 17, 64, 1000, 10**12])
 def test_blocks_cover_every_shard_in_order_and_keep_their_size(make, write, prose, tokens):
     corpus = make(write(prose(40)), shard_tokens=3000)

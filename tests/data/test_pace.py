@@ -31,6 +31,8 @@ def test_a_run_walks_through_the_whole_schedule_without_a_jump(pace: Pace) -> No
     assert places[0] == 0 and places[-1] == pytest.approx(pace.planned)
     assert all(before <= after for before, after in itertools.pairwise(places))
     assert pace.done(pace.steps) == pytest.approx(1)
+    several = pace.places(min(pace.steps, 500))
+    assert several.tolist() == pytest.approx([pace.place(step) for step in range(len(several))])
 
 
 @given(paces(), st.data())

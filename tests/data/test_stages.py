@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, get_args
 
@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from osbert.data import loader
+from osbert.data.batch import Batch
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
+from osbert.data.pace import Pace
 from osbert.data.pack import Packer
-from osbert.data.stages import Curriculum, Stages, stage_steps
+from osbert.data.stages import Curriculum, Stages, first_steps, stage_steps
 from osbert.data.step import Cursor, RankPart, Step
 from osbert.objectives.distance import Distance
 from osbert.objectives.document_words import DocumentWords
@@ -78,3 +81,52 @@ def test_processes_have_parts_of_one_stream_and_every_objective_is_held_out(stag
     assert {name for batch in held for name in batch.targets} == {*stages.loaders}
     texts = {name: loader.held for name, loader in stages.loaders.items()}
     assert texts["mlm"] == texts["distance"]
+
+
+def test_a_corrected_pace_holds_for_the_steps_of_every_objective(stages: Stages) -> None:
+    """The loaders see the same parts of the schedule as the run, and later corrections change no earlier step."""
+    paces = [Pace(planned=STEPS)]
+    for step, steps in ((6, 60), (30, 40), (32, 33)):
+        paces.append(paces[-1].corrected(step, steps))
+    for number, pace in enumerate(paces):
+        stages.pace = pace
+        drawn = [stages.objective(step) for step in range(pace.steps)]
+        counts = np.bincount(drawn, minlength=len(stages.loaders)).tolist()
+        assert stages._counts(pace, pace.steps) == counts
+        for objective, one in enumerate(each(stages)):
+            own = [step for step, found in enumerate(drawn) if found == objective]
+            planned = np.flatnonzero(stages.order == objective)
+            for count, step in enumerate(own):
+                # What this objective has behind it of its schedule, in its own steps and by the order of the run.
+                behind = np.searchsorted(planned, int(pace.place(step)))
+                assert abs(one.pace.place(count) - behind) < 2
+            if number:
+                begin = sum(step < pace.corrections[-1][0] for step in own)
+                before = one.pace, [one.pace.place(count) for count in range(begin)]
+                stages.pace = paces[number - 1]
+                assert [one.pace.place(count) for count in range(begin)] == before[1]
+                stages.pace = pace
+                assert one.pace == before[0]
+    stages.pace = Pace(planned=0)  # as in a test of the speed
+    turns = [{*batch.targets} for step in islice(stages.steps(Cursor()), 3) for batch in step.batches]
+    assert sorted(map(str, turns)) == sorted(str({name}) for name in stages.loaders)
+
+
+def test_the_first_steps_are_those_of_every_objective(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [[batch for step in islice(one.steps(Cursor()), 2) for batch in step.batches] for one in each(stages)]
+    monkeypatch.setattr(loader, "made_by_workers", lambda *_, **given: pytest.fail("a worker was started"))
+    for one in each(stages):
+        one.settings = replace(one.settings, workers=2)
+    found = first_steps(stages, 2)
+    assert [ids(batches) for batches in found] == [ids(batches) for batches in alone]
+    assert [[*batch.targets] for batches in found for batch in batches[::2]] == [[name] for name in stages.loaders]
+    assert [{int(kind) // 2 for batch in batches for kind in batch.segments} for batches in found] == [{0}, {1}, {2}]
+    assert ids(first_steps(each(stages)[0], 2)[0]) == ids(alone[0])
+
+
+def each(stages: Stages) -> list[PretrainingLoader]:
+    return [*stages.loaders.values()]
+
+
+def ids(batches: list[Batch]) -> list[list[int]]:
+    return [batch.ids.tolist() for batch in batches]

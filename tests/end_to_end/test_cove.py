@@ -59,3 +59,19 @@ def test_tasks_stand_on_it(cove: Path, task: str) -> None:
     chosen = ("--epochs", "1", "--batch", "8", *QUICK, *settings)
     assert run("finetune", task, "--model", cove / "cove", "--data", data, *chosen, "--out", cove / f"run-{task}") == 0
     assert len(osbert.load(cove / f"run-{task}").predict(["bada loki ."])) == 1
+
+
+def test_documents_that_are_no_pairs_are_counted_or_refused(cove: Path, tmp_path: Path) -> None:
+    """The refusals come before anything is written."""
+    text = (cove / "pairs.txt").read_text()
+    built = {"some": (text + "\nmina . loki .\nbada . fa .\n", {}), "none": ("mina . loki . bada .\n\nmina .", {})}
+    built["fewer-lines"] = text, {"deduplicate": True}
+    for name, (texts, settings) in built.items():
+        (tmp_path / f"{name}.txt").write_text(texts)
+        osbert.build_corpus(tmp_path / f"{name}.txt", tokenizer=cove / "vocabulary", out=tmp_path / name, **settings)
+    (remark,) = read_plan("cove-small", {}, corpus=tmp_path / "some").remarks
+    assert "144 of 145" in remark
+    for name, code, *values in (("none", "too-little-data", "2"), ("fewer-lines", "invalid-setting", "--deduplicate")):
+        with refusal(code, "translation", name, *values):
+            osbert.pretrain("cove-small", corpus=tmp_path / name, out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,15 @@ import pytest
 import osbert
 from corpora import invented
 from osbert.corpus.shards import Corpus
+from osbert.data.stages import first_steps
+from osbert.evaluation.speed import training_flops
+from osbert.models.contract import StepSize
 from osbert.runs.events import TrainingStart
 from osbert.runs.pretrain.masks import sample_masks
+from osbert.runs.pretrain.other_text import other_text
+from osbert.runs.pretrain.plan_sizes import candidates
+from osbert.runs.pretrain.settings import read_plan
+from osbert.runs.pretrain.speed_test import SpeedTest, turns
 from osbert.tasks import Prediction
 from osbert.training.progress import Progress
 from refusals import refusal
@@ -67,6 +75,11 @@ def test_it_is_trained_by_turns_and_goes_on_where_it_was_stopped(corpus: Path, t
     assert begun == [6]
     runs = (tmp_path / "again", whole.folder)
     assert len({(run / "model.safetensors").read_bytes() for run in runs}) == 1
+    # Further training: an objective in another place reads another task embedding.
+    for names, moved in ((OBJECTIVES[:2], ""), (("reorder", "mlm"), "mlm and reorder")):
+        further = {"objectives": names, "data.length": 24}
+        remarks = read_plan("", further, corpus=corpus, origin=whole.folder).remarks
+        assert [remark.startswith(moved) for remark in remarks if "task" in remark] == [True] * bool(moved)
 
 
 def test_its_masks_can_be_shown(corpus: Path) -> None:
@@ -76,12 +89,25 @@ def test_its_masks_can_be_shown(corpus: Path) -> None:
     assert all({*example.targets} == {"mlm"} for example in sample.examples)
 
 
+def test_a_test_of_the_speed_sees_all_objectives(corpus: Path, tmp_path: Path) -> None:
+    plan = read_plan("ernie-small", TINY, corpus=corpus)
+    assert turns(plan) == len(OBJECTIVES) and len(first_steps(plan.loader(length=24))) == len(OBJECTIVES)
+    test = SpeedTest(plan, tmp_path)
+    assert test.speed(24, seconds=0.01).steps % len(OBJECTIVES) == 0
+    (own,) = (size for size in candidates(plan, "cpu") if size.plan is plan)
+    each = [StepSize.of(test.learner, batches) for batches in first_steps(plan.loader(length=24))]
+    arithmetic = sum(training_flops(test.learner, size) for size in each) / sum(size.tokens for size in each)
+    assert own.flops == pytest.approx(arithmetic) == pytest.approx(test.flops_per_token(24))
+    assert other_text(replace(plan, general=plan.corpus))["general"][-1].targets.keys() == {OBJECTIVES[-1]}
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"curriculum": "together"}, ("capitals", "document_words")),
         ({"model.tasks": 3}, ("model.tasks", "5")),
         ({"objectives": ("mlm",)}, ("curriculum", "only one")),
+        ({"objectives": ("mlm", "dialogue"), "data.length": 6}, ("data.length", "dialogue", "7")),  # it never ended
     ],
 )
 def test_what_cannot_go_together_is_refused(
@@ -95,6 +121,15 @@ def test_capitals_need_a_corpus_that_marks_them(texts: Path, tmp_path: Path) -> 
     osbert.build_corpus(texts, tokenizer=texts.parent / "vocabulary", out=tmp_path / "corpus")
     with refusal("invalid-setting", "--capitals"):
         osbert.pretrain("ernie-small", corpus=tmp_path / "corpus", out=tmp_path / "run", **TINY)
+
+
+def test_an_objective_of_a_later_stage_that_has_no_sequences_is_refused(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("So did we.\n\n" * 60)
+    osbert.build_corpus(tmp_path / "short.txt", tokenizer=texts.parent / "vocabulary", out=tmp_path / "corpus")
+    later = {**TINY, "objectives": ("mlm", "dialogue"), "curriculum": "one_by_one", "held_out": 0.0}
+    with refusal("too-little-data", "dialogue"):
+        osbert.pretrain("ernie-small", corpus=tmp_path / "corpus", out=tmp_path / "run", **later)
+    assert not (tmp_path / "run").exists()
 
 
 def test_phrases_come_from_a_list_a_tagger_or_capitals(
@@ -164,3 +199,6 @@ def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> Non
     (tmp_path / "empty.txt").write_text("\n")
     with refusal("no-data", "empty.txt"):
         osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "empty.txt"))
+    (tmp_path / "latin.txt").write_bytes("Bada Kefe\nZoë Kefe\n".encode("latin-1"))
+    with refusal("wrong-encoding", "latin.txt, line 2", "0xeb"):
+        osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "latin.txt"))

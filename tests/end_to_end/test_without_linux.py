@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from osbert import files
-from osbert.runs import corpus
+from osbert.corpus import task_options
 from osbert.runs.pretrain import budget
 from osbert.server import run as server
 from osbert.training import memory, probe, processor
@@ -32,7 +32,7 @@ LINUX = re.compile(
 )
 """Words of what only some systems have."""
 TAKEN = {
-    "files.py", "runs/corpus.py", "runs/pretrain/budget.py", "server/run.py",
+    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py", "server/run.py",
     "training/memory.py", "training/probe.py", "training/processor.py",
 }  # fmt: skip
 """The files with such words, all of which are tested here."""
@@ -71,7 +71,7 @@ def test_pretraining_goes_through(elsewhere: pytest.MonkeyPatch, tiny_corpus: Pa
 
 
 def test_figures_of_the_process_and_the_machine(elsewhere: pytest.MonkeyPatch) -> None:
-    assert corpus.cores() == os.cpu_count()
+    assert task_options.cores() == os.cpu_count()
     assert 0 < budget.since_start() <= time.process_time()
     assert not processor.keep_memory()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

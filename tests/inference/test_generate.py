@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import osbert
 import osbert.runs.generate as runs_generate
 from osbert.commands.generate import generate
+from osbert.errors import UserError
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.generate import GenerationProgress
+from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -73,6 +78,8 @@ def test_what_cannot_be_is_refused(model: Engine, tmp_path: Path) -> None:
         model.generate(["a"], most=23)
     with refusal("invalid-setting", "top_k"):
         model.generate(["a"], top_k=2)
+    with refusal("invalid-setting", "least", 13, 12):  # the default of `most`
+        model.generate(["a"], least=13)
     with refusal("wrong-number-of-texts", "texts[1]"):
         model.generate(["a", ("a", "b")])
     with refusal("unsupported-model"):
@@ -85,12 +92,12 @@ def test_keys_and_values_that_no_memory_holds_are_refused_before_the_work(
     model: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        writing, "device_memory", lambda device: 3 * 8 * 16 * 12
+        writing, "free_memory", lambda device: 3 * 8 * 16 * 12
     )  # three times 12 tokens of one layer of 16
     assert model.generate(["a"], most=4, beams=2)
     with refusal("out-of-memory", "beams", 8):
         model.generate(["a"], most=4, beams=8)
-    monkeypatch.setattr(writing, "device_memory", lambda device: 8 * 16 * 12)
+    monkeypatch.setattr(writing, "free_memory", lambda device: 8 * 16 * 12)
     with refusal("out-of-memory", "most", 15):
         model.generate(["a"], most=15)
 
@@ -153,6 +160,30 @@ def test_a_file_is_gone_on_with_row_by_row(
     assert [one.done for one in events if isinstance(one, GenerationProgress)] == [4]
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not (tmp_path / "again.jsonl.unfinished").exists()
+    with refusal("missing-option", "--file"):
+        generate(folder, "a", reading=EmbeddedOptions(text="id"))
     for wrong in ({}, {"file": tmp_path / "in.csv"}, {"out": tmp_path / "x.csv"}):
         with refusal("missing-option"):
             generate(folder, **wrong)  # type: ignore[arg-type]
+
+
+def test_rows_without_pieces_stay_empty_and_bad_ones_are_listed_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = write_run(tmp_path / "reader", None, masks=True, writes="masked", segments=6)
+    (tmp_path / "in.jsonl").write_text('{"text": "the good"}\n{"text": "\\u200b"}\n{"text": "a"}\n')
+    tally = osbert.generate(reader, tmp_path / "in.jsonl", out=tmp_path / "out.jsonl", most=3)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert (tally.rows, tally.empty) == (3, 1) and [row["pieces"] for row in rows] == [3, None, 3]
+    encode = Tokenizer.encode
+
+    def picky(self: Tokenizer, text: str) -> NDArray[np.int32]:
+        if "a" in text:
+            raise UserError(f"{text!r} is no text", code="unusable-tokenizer")
+        return encode(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode", picky)
+    (tmp_path / "in.jsonl").write_text('{"text": "the good"}\n' * 3 + '{"text": "a"}\n{"text": "a film"}\n')
+    with refusal("unusable-tokenizer", "in.jsonl, line 4", "in.jsonl, line 5"):
+        osbert.generate(reader, tmp_path / "in.jsonl", out=tmp_path / "none.jsonl", most=3)
+    assert not (tmp_path / "none.jsonl.unfinished").exists()

@@ -47,3 +47,12 @@ def test_fractions_and_single_conversations_are_refused(packer: Packer, text: li
         Dialogue(fake=1.1)
     with pytest.raises(ValueError, match="source"):
         pairs(Dialogue(), text[:1], packer)
+
+
+def test_three_turns_need_a_piece_each(packer: Packer, text: list[Document]) -> None:
+    least = Dialogue().shortest(packer.form)
+    assert least == 7
+    found = pairs(Dialogue(), text[:4], replace(packer, length=least))
+    assert len(found) and all(len(example) <= least for example in found)
+    with pytest.raises(ValueError, match="7"):
+        pairs(Dialogue(), text[:4], replace(packer, length=least - 1))

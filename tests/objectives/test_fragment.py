@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.written import started
+from osbert.data.written import decoder_prompt
 from osbert.models.architecture import Architecture
 from osbert.objectives.fragment import Fragment
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -37,7 +37,9 @@ def test_the_decoder_reads_what_is_before_each_piece_where_it_stands() -> None:
             ends = hidden[-1] == len(whole) - 2
             asked = np.append(hidden, len(whole) - 1) if ends else hidden  # with the end of the text
             assert target.labels.tolist() == whole.ids[asked].tolist()
-            begun = started(found.source, TOKENIZER).ids.tolist() if hidden[0] == 1 else [whole.ids[hidden[0] - 1]]
+            begun = (
+                decoder_prompt(found.source, TOKENIZER).ids.tolist() if hidden[0] == 1 else [whole.ids[hidden[0] - 1]]
+            )
             assert found.ids.tolist() == [*begun, *whole.ids[asked[1:] - 1]]
             assert found.positions.tolist() == (asked - 1).tolist()
             assert target.index is not None and target.index.tolist() == [*range(len(asked))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.objectives.translation import Translation
-from osbert.text.document import Document
+from osbert.text.document import Document, Documents
 from osbert.text.form import Form
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -24,7 +26,7 @@ def document(*sentences: str) -> Document:
     return Document(ids=np.concatenate(ids), sentences=bounds, words=np.ones(bounds[-1], np.bool_))
 
 
-def translated(documents: list[Document], packer: Packer) -> list[Example]:
+def translated(documents: Sequence[Document], packer: Packer) -> list[Example]:
     objective = Translation()
     sequences = objective.examples(documents, packer, np.random.default_rng(0))
     whole = sequences.take(np.arange(len(sequences)))
@@ -35,7 +37,7 @@ def translated(documents: list[Document], packer: Packer) -> list[Example]:
 def test_a_document_is_a_source_and_its_translation(form: Form) -> None:
     tokenizer = copy(TOKENIZER)
     tokenizer.form = form
-    documents = [document("a b", "c"), document("d", "e", "f"), document("a", "b c", "d e", "f g h"), document("i")]
+    documents = [document("a b", "c"), document("d", "e", "f"), document("a b c", "d e f g h"), document("i")]
     first, second = translated(documents, Packer(tokenizer=tokenizer, length=16))
     for example, source, text in ((first, "a b", "c"), (second, "a b c", "d e f g h")):
         assert example.source is not None
@@ -45,6 +47,15 @@ def test_a_document_is_a_source_and_its_translation(form: Form) -> None:
         assert TOKENIZER.tokens(target.labels) == [*text.split(), "[SEP]"]
         assert target.index is not None and target.index.tolist() == list(range(len(example)))
         assert not example.segments.any() and not example.source.segments.any() and not example.truncated
+
+
+def test_two_sentences_of_a_longer_document_are_no_pair() -> None:
+    """Neither two of three, nor two of four that a block of the corpus was cut behind."""
+    packer = Packer(tokenizer=TOKENIZER, length=16)
+    assert not translated([document("a", "b", "c"), document("a", "b", "c", "d")], packer)
+    cut = replace(Documents.of([document("a", "b"), document("c", "d")]), cut=np.array([True, False]))
+    (example,) = translated(cut, packer)
+    assert TOKENIZER.tokens(example.targets["translation"].labels) == ["d", "[SEP]"]
 
 
 def test_pieces_that_do_not_fit_are_cut_from_the_end_and_counted() -> None:

@@ -12,13 +12,20 @@ import httpx
 import pytest
 
 import osbert
+from osbert.evaluation import writing
 from osbert.inference.engine import Engine
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.pair_architecture import PairArchitecture
 from osbert.server import worker as worker_module
 from osbert.server.calls.table import CALLS
-from osbert.server.models import ModelFolder, WritingLimits
+from osbert.server.models import ModelFolder, ServerModel, WritingLimits
 from osbert.server.wire import Cancellation, Dispatch, Orders, PassReport
 from osbert.server.worker import Worker
 from osbert.tasks.kinds.generate import Generate
+from osbert.text.tokenizer import SPECIALS, Tokenizer
 from tiny_runs import write_run
 
 LONG = 400
@@ -78,9 +85,15 @@ def test_it_writes_what_python_writes(worker: Worker, models: dict[str, Engine],
     assert [one["text"] for one in drawn["generations"]] == [one.text for one in alike]
 
 
-def test_who_writes_is_declared(worker: Worker) -> None:
+def test_who_writes_is_declared(worker: Worker, tmp_path: Path) -> None:
     told = {name: model.facts()["writes"] for name, model in worker.models.items()}
     assert told == {"writer": True, "run": True, "encoder": False}
+    tokenizer = Tokenizer([*SPECIALS, "good"])
+    backbone = PairArchitecture(vocabulary=len(tokenizer), layers=1, heads=2, width=16, length=24).build()
+    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), tmp_path, tokenizer=tokenizer)
+    write_tokenizer(tokenizer, tmp_path, length=24)
+    facts = ServerModel("pair", osbert.load(tmp_path)).facts()
+    assert (facts["kind"], facts["writes"]) == ("source_writer", True)  # what it writes is no continuation
 
 
 @pytest.mark.parametrize(
@@ -92,6 +105,7 @@ def test_who_writes_is_declared(worker: Worker) -> None:
         ({"top_k": 3}, 422, "top_k"),
         ({"sample": True, "beams": 2}, 422, "sample"),
         ({"least": 9, "most": 3}, 422, "least"),
+        ({"least": 65}, 422, "least"),
         ({"texts": ["a", "the film " * 200], "most": 9}, 422, "texts[1]"),
         ({"texts": [["a", "the"]]}, 422, "texts[0]"),
         ({"model": "run", "most": 23}, 422, "most"),
@@ -102,6 +116,13 @@ def test_who_writes_is_declared(worker: Worker) -> None:
 def test_a_refusal_names_the_field(worker: Worker, values: dict[str, Any], status: int, field: str) -> None:
     found, body = _answer(worker, **{"texts": ["the good"], **values})
     assert (found, body["error"]["field"]) == (status, field)
+
+
+def test_a_request_without_memory_is_refused(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "free_memory", lambda device: 0)
+    for asked, field in (({"most": 7}, "most"), ({"most": 7, "beams": 2}, "beams")):
+        status, body = _answer(worker, texts=["the good"], **asked)
+        assert (status, body["error"]["field"]) == (413, field)
 
 
 def test_parts_come_while_others_are_read(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import gc
+import platform
 import weakref
 
 import pytest
 import torch
 
 from osbert.training import memory
+from osbert.training.probe import resident_memory
+from osbert.training.processor import keep_memory
 from osbert.training.trainer import Trainer
 from refusals import refusal
 
@@ -166,3 +169,14 @@ def test_what_is_a_lack_of_memory() -> None:
     assert not memory.ran_out(ValueError("out of memory"))
     assert memory.ran_out(RuntimeError("could not create a primitive"))
     assert not memory.ran_out(RuntimeError("could not create a primitive descriptor for a matmul"))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed memory on demand")
+def test_released_memory_goes_back_to_the_system() -> None:
+    keep_memory()
+    before = resident_memory()
+    kept = [torch.ones(2**18) for _ in range(200)]
+    assert resident_memory() > before + 150 * 2**20
+    del kept
+    memory.release()
+    assert resident_memory() < before + 50 * 2**20

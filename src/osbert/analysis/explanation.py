@@ -50,7 +50,8 @@ class Explanation:
     order. `error`: the completeness error of gradients, |sum of weights - (score - baseline_score)| / |score -
     baseline_score|; None for occlusion. `agreement`: the rank correlation (Spearman) of gradients and occlusion over
     the words that have both; None if unknown. `points`: the number of points of the integral, 0 for occlusion.
-    `baseline`: the kind of vector that replaces a missing word: mask, pad or zero.
+    `baseline`: the kind of vector that replaces a missing word: mask, pad or zero. `truncated`: the number of pieces
+    that the model did not read, because they did not fit: their words have no weight.
     """
 
     label: str
@@ -62,19 +63,22 @@ class Explanation:
     agreement: float | None
     points: int
     baseline: str
+    truncated: int = 0
 
     def strongest(self, count: int = 5) -> list[WordWeight]:
         """Return the `count` words of largest absolute weight, largest first."""
         return sorted(self.words, key=lambda word: -abs(word.weight))[:count]
 
     def lines(self, most: int = 20) -> Iterator[str]:
-        """Yield the score, the words of largest weight and the completeness error, as lines of text."""
+        """Yield the score, the words of largest weight, the completeness error and any cut, as lines of text."""
         about = f"{self.label} ({self.text})" if self.text else self.label
         yield f"{about}: {self.score:+.3f}, {self.baseline_score:+.3f} without words ({self.baseline} baseline)"
         for word in self.strongest(most):
             yield f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"
         if self.error is not None:
             yield f"  completeness error {self.error:.2%} at {self.points} points{self._agreed()}"
+        if self.truncated:
+            yield f"  {self.truncated:,} pieces did not fit and were not read: their words have no weight"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
@@ -155,6 +159,7 @@ def explain(
                 agreement=rank_correlation(weights[places], drop) if by_gradients else None,
                 points=own.points,
                 baseline=name,
+                truncated=sum(example.truncated for example in one.examples),
             )
         )
     return explained

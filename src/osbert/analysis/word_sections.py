@@ -69,7 +69,7 @@ def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequ
 
 
 def trust(totals: WordTotals) -> list[tuple[str, str]]:
-    """Return rows of a table: number of explanations, completeness error, agreement with occlusion."""
+    """Return rows of a table: number of explanations, completeness error, agreement, cut texts."""
     rows = [("explanations", f"{sum(totals.counts.values()):,}")]
     if totals.errors:
         small = sum(error <= 0.02 for error in totals.errors) / len(totals.errors)
@@ -77,6 +77,8 @@ def trust(totals: WordTotals) -> list[tuple[str, str]]:
     if totals.agreements:
         found = f"median {median(totals.agreements):.2f} over {len(totals.agreements):,} explanations"
         rows.append(("rank correlation with occlusion", found))
+    if totals.cut:
+        rows.append(("of texts that were not read whole", f"{totals.cut:,}: words that did not fit have no weight"))
     return rows
 
 

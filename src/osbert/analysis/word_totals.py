@@ -65,10 +65,12 @@ class _Sums:
 class WordTotals:
     """Totals of word weights over many explanations. Upper and lower case count as one word.
 
-    Memory grows with the number of different words, not of texts. `counts`: the number of explanations by label.
+    Memory grows with the number of different words, not of texts. `counts`: the number of explanations by label;
+    `cut`: of those whose text the model did not read whole.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
+    cut: int = 0
     errors: list[float] = field(default_factory=list)
     agreements: list[float] = field(default_factory=list)
     _sums: dict[str, dict[str, _Sums]] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class WordTotals:
         """Add the words of an explanation of the texts in a line of a file."""
         label = explanation.label
         self.counts[label] = self.counts.get(label, 0) + 1
+        self.cut += explanation.truncated > 0
         self.errors += [] if explanation.error is None else [explanation.error]
         self.agreements += [] if explanation.agreement is None else [explanation.agreement]
         # A word that occurs several times in one explanation counts once, with the sum of its weights.

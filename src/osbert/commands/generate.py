@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 
@@ -63,6 +64,8 @@ def generate(
             code="missing-option",
         )
     options, reading = options or GivenOptions(), reading or EmbeddedOptions()
+    if texts and replace(reading, device="auto") != EmbeddedOptions():
+        raise UserError("--text and how to read a file go with --file, not with texts.", code="missing-option")
     if file and out:
         given = GenerationKeywords(writing=options, file=reading, opening=opening)
         with showing_progress("rows") as watch:

@@ -146,6 +146,18 @@ class Corpus:
         shares = self.counts[self.counts > 0] / self.counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
+    @property
+    def deduplicated(self) -> bool:
+        """Return whether repeated lines were removed."""
+        return bool(self.manifest["identity"]["settings"].get("deduplicate"))
+
+    @cached_property
+    def document_sentences(self) -> NDArray[np.int64]:
+        """Number of sentences of each document, (d,)."""
+        before = accumulate((shard["sentences"] for shard in self.manifest["shards"]), initial=0)
+        starts = [self._shard(number).documents + np.int64(first) for number, first in enumerate([*before][:-1])]
+        return np.diff(np.concatenate([*starts, [self.sentences]]))
+
     @cached_property
     def _documents_before(self) -> list[int]:
         """Number of documents that begin before each shard."""
@@ -194,6 +206,9 @@ class Corpus:
         before = self._documents_before[block.shard] + int(low) - 1  # the document that the block's start may belong to
         # The part before the first document start is empty if the block begins with a document.
         filled = np.flatnonzero(np.diff(cuts))
+        cut = np.zeros(len(filled), np.bool_)
+        cut[:1] |= not self._begins_document(block.shard, block.first)
+        cut[-1:] |= not self._begins_document(block.shard, block.last)
         return Documents(
             ids=ids,
             sentences=starts,
@@ -201,6 +216,7 @@ class Corpus:
             capitals=shard.capital_starts(begin, end),
             starts=np.append(cuts[filled], cuts[-1]),
             sources=before + filled,
+            cut=cut,
         )
 
     def outline(self, block: ShardBlock) -> tuple[int, NDArray[np.int64]]:
@@ -209,6 +225,16 @@ class Corpus:
         begin, end = (int(shard.sentences[bound]) for bound in (block.first, block.last))
         low, high = np.searchsorted(shard.documents, np.array([block.first, block.last], np.uint32))
         return end - begin, shard.sentences[shard.documents[low:high]].astype(np.int64) - begin
+
+    def _begins_document(self, number: int, sentence: int) -> bool:
+        """Return whether a sentence of a shard, or the one behind its last, begins a document or ends the corpus."""
+        if sentence == len(self._shard(number).sentences) - 1:
+            number, sentence = number + 1, 0
+            if number == len(self.manifest["shards"]):
+                return True
+        documents = self._shard(number).documents
+        place = int(np.searchsorted(documents, np.uint32(sentence)))
+        return place < len(documents) and int(documents[place]) == sentence
 
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
@@ -41,6 +44,11 @@ class Pace:
             first, steps = begin, corrected
         # Without corrections this is step * planned / planned: exactly the step, so such runs keep every bit.
         return reached + (step - first) * (self.planned - reached) / (steps - first) if steps > first else reached
+
+    def places(self, steps: int) -> NDArray[np.float64]:
+        """Return `place` of the updates 0 to `steps` - 1, (steps,), up to the end of the schedule."""
+        knots = [0, *(begin for begin, _ in self.corrections), self.steps]
+        return np.interp(np.arange(steps), knots, [self.place(step) for step in knots])
 
     def done(self, step: int) -> float:
         """Return the fraction of the schedule, 0 to 1, that lies before update `step`; 0 without a schedule."""

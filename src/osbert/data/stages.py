@@ -6,7 +6,6 @@ import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -62,30 +61,53 @@ class Stages:
     def __init__(self, whole: PretrainingLoader, curriculum: Curriculum, *, segments: int = 0) -> None:
         """Divide a loader of several objectives. `segments`: of the model, if it has a table of tasks; else 0."""
         self.curriculum, self.segments = curriculum, segments
-        self.settings, self.pace, self.notices = whole.settings, whole.pace, whole.notices
+        self.settings, self.notices = whole.settings, whole.notices
         self.held = whole.held
-        steps = stage_steps(curriculum, len(whole.objectives), self.pace.planned)
         self.loaders: dict[str, PretrainingLoader] = {}
-        for number, (name, objective) in enumerate(whole.objectives.items()):
-            one = copy.copy(whole)
-            one.objectives = {name: objective}
+        for name, objective in whole.objectives.items():
+            self.loaders[name] = copy.copy(whole)
+            self.loaders[name].objectives = {name: objective}
+        self.pace = whole.pace
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the run. Setting it sets those of the loaders, each in steps of its own objective."""
+        return self._pace
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        self._pace, self.order = pace, self._order(pace.planned)
+        own = [Pace(planned=planned) for planned in self._counts(Pace(planned=pace.planned), pace.planned)]
+        for number, (step, steps) in enumerate(pace.corrections, start=1):
+            # The counts as of this correction: a later one changes nothing before its own step.
+            known = replace(pace, corrections=pace.corrections[:number])
+            own = [
+                # An objective that has no steps left has none to correct.
+                replace(one, corrections=(*one.corrections, (done, last))) if last > done else one
+                for one, done, last in zip(own, self._counts(known, step), self._counts(known, steps), strict=True)
+            ]
+        for loader, one in zip(self.loaders.values(), own, strict=True):
             # An objective that changes in the course of a run goes by its own steps.
-            one.pace = Pace(planned=sum(stage[number] for stage in steps))
-            self.loaders[name] = one
+            loader.pace = one
+
+    def _order(self, planned: int) -> Places:
+        """Return the objective of each planned step, by its number."""
+        rng = np.random.Generator(np.random.PCG64(seed_of(self.settings.seed, Purpose.REPETITION)))
+        # Without a number of steps, as in a speed test, all objectives take turns.
+        counts = stage_steps(self.curriculum, len(self.loaders), planned) or [[1] * len(self.loaders)]
+        return np.concatenate([rng.permutation(np.repeat(np.arange(len(stage)), stage)) for stage in counts])
+
+    def _counts(self, pace: Pace, steps: int) -> list[int]:
+        """Return how many of the first `steps` steps train each objective."""
+        places = pace.places(steps) if pace.planned else np.arange(steps) % len(self.order)
+        drawn = self.order[np.minimum(places.astype(np.int64), len(self.order) - 1)]
+        return np.bincount(drawn, minlength=len(self.loaders)).tolist()
 
     def part(self, share: RankPart) -> Stages:
         """Return a loader of the same steps that makes only one process's examples."""
         stages = copy.copy(self)
         stages.loaders = {name: loader.part(share) for name, loader in self.loaders.items()}
         return stages
-
-    @cached_property
-    def order(self) -> Places:
-        """The objective of each planned step, by its number."""
-        rng = np.random.Generator(np.random.PCG64(seed_of(self.settings.seed, Purpose.REPETITION)))
-        # Without a number of steps, as in a speed test, all objectives take turns.
-        counts = stage_steps(self.curriculum, len(self.loaders), self.pace.planned) or [[1] * len(self.loaders)]
-        return np.concatenate([rng.permutation(np.repeat(np.arange(len(stage)), stage)) for stage in counts])
 
     def objective(self, step: int) -> int:
         """Return the number of the objective that step `step`, counted from 0, trains."""
@@ -96,8 +118,8 @@ class Stages:
         """Yield the steps from `cursor` on, without end."""
         places = [Cursor(epoch=e, pool=p, index=i, step=s) for e, p, i, s in cursor.places]
         if not places:
-            past = np.bincount(list(map(self.objective, range(cursor.step))), minlength=len(self.loaders))
-            places = [Cursor(epoch=cursor.epoch, step=int(count)) for count in past]
+            past = self._counts(self.pace, cursor.step)
+            places = [Cursor(epoch=cursor.epoch, step=count) for count in past]
         for loader in self.loaders.values():
             loader.notices = self.notices
         # A loader lays its first pool out when its first step is made, so those of later stages cost nothing before.
@@ -111,13 +133,36 @@ class Stages:
                 step=step + 1,
                 places=tuple((place.epoch, place.pool, place.index, place.step) for place in places),
             )
-            yield Step(batches=[self._marked(batch, number) for batch in found.batches], cursor=after)
+            yield Step(batches=[self.marked(batch, number) for batch in found.batches], cursor=after)
 
     def held_out(self) -> list[Batch]:
         """Return this process's part of the held-out batches of every objective."""
         found = enumerate(loader.held_out() for loader in self.loaders.values())
-        return [self._marked(batch, number) for number, batches in found for batch in batches]
+        return [self.marked(batch, number) for number, batches in found for batch in batches]
 
-    def _marked(self, batch: Batch, number: int) -> Batch:
+    def marked(self, batch: Batch, number: int) -> Batch:
         """Return the batch with the number of its objective in its segments, if the model has a table of tasks."""
         return batch.changed(segments=batch.segments + number * self.segments) if self.segments * number else batch
+
+
+def require_sequences(loader: PretrainingLoader | Stages) -> None:
+    """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
+    for one in loader.loaders.values() if isinstance(loader, Stages) else [loader]:
+        alone = copy.copy(one)
+        alone.settings, alone.blocks_in_pool = replace(one.settings, batch=1), 1
+        next(alone.draws(Cursor()))
+
+
+def first_steps(loader: PretrainingLoader | Stages, steps: int = 1) -> list[list[Batch]]:
+    """Return the batches of the first steps of each objective of a curriculum; else those of the first steps.
+
+    They are made in this process, whatever `workers` is.
+    """
+    parts = [*loader.loaders.values()] if isinstance(loader, Stages) else [loader]
+    found = []
+    for number, part in enumerate(parts):
+        alone = copy.copy(part)
+        alone.settings = replace(part.settings, workers=0)
+        batches = [batch for step in itertools.islice(alone.steps(Cursor()), steps) for batch in step.batches]
+        found.append([loader.marked(batch, number) for batch in batches] if isinstance(loader, Stages) else batches)
+    return found

@@ -25,7 +25,7 @@ def starting_piece(tokenizer: AnyTokenizer) -> int:
     return form.after[-1] if form.before and form.after else tokenizer.pad
 
 
-def started(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) -> Example:
+def decoder_prompt(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) -> Example:
     """Return the decoder's input before the first generated piece: the starting piece, with its source.
 
     `whole`: also the special pieces before a text, for decoders that were trained to generate these.

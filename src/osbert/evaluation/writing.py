@@ -19,7 +19,7 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.training.memory import device_memory
+from osbert.training.memory import free_memory
 
 ROWS = 64
 """Most rows, beams included, that are generated together."""
@@ -63,7 +63,8 @@ class PromptWriter:
         """
         if decoder is None:
             return None
-        decoder = decoder.fresh(options.precision)
+        # At most half of the free memory is for copies of weights: keys and values need some, too.
+        decoder = decoder.fresh(options.precision, spare=free_memory(decoder.device) // 2)
         options = options.fitting(learner.backbone.architecture.length)
         return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
 
@@ -132,29 +133,42 @@ class PromptWriter:
 
     def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
         """Yield groups of prompts' indices, of similar lengths, that are continued together."""
-        sizes = self.learner.backbone.architecture
-        token = 8 * sizes.layers * getattr(sizes, "width", 0)  # bytes of its keys and values in float32
+        options = self.options
+        sizes = [self._size(prompt) for prompt in prompts]
+        left = self._free_after(max(sizes, default=0))
         together: list[int] = []
         for number in sorted(range(len(prompts)), key=lambda number: _read_of(prompts[number])):
-            longest = _read_of(prompts[number]) + self.options.most
-            rows = (len(together) + 1) * self.options.beams
-            self._require_memory(self.options.beams * longest * token)
-            if together and (rows > ROWS or rows * longest * token > CACHE):
+            count = len(together) + 1
+            if together and (count * options.beams > ROWS or count * sizes[number] > min(CACHE, left)):
                 yield together
                 together = []
             together.append(number)
         if together:
             yield together
 
-    def _require_memory(self, needed: int) -> None:
-        """Raise UserError if the keys and values of one prompt's rows exceed the device's memory."""
-        if needed > (there := device_memory(self.decoder.device)):
-            field = "beams" if self.options.beams > 1 else "most"
+    def require_memory(self, prompts: Sequence[Example]) -> None:
+        """Raise UserError, before any work, if the memory does not suffice for one of the prompts."""
+        self._free_after(max(map(self._size, prompts), default=0))
+
+    def _size(self, prompt: Example) -> int:
+        return self.decoder.memory(prompt, most=self.options.most, beams=self.options.beams)
+
+    def _free_after(self, largest: int) -> int:
+        """Return the bytes that are free for keys and values beside the copies of weights.
+
+        Raises UserError if those of one prompt's rows, `largest`, need more.
+        """
+        options = self.options
+        copies = self.decoder.copies(rows=options.beams, most=options.most)
+        free = free_memory(self.decoder.device)
+        if largest + copies > free:
+            weights = f", and copies of the weights {copies / 1e9:,.3f} GB" if copies else ""
             raise UserError(
-                f"The keys and values of one text take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f} GB of "
-                f"memory. Lower {field}, which is {getattr(self.options, field):,}.",
+                f"The keys and values of one text take {largest / 1e9:,.3f} GB{weights}; {free / 1e9:,.3f} GB of "
+                f"memory are free. Lower {options.costliest}, which is {getattr(options, options.costliest):,}.",
                 code="out-of-memory",
             )
+        return free - copies
 
     def _finished(self, row: WrittenRow, prompt: Example) -> Generation:
         if not np.isfinite(row.log_probability):

@@ -37,7 +37,6 @@ from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
@@ -75,7 +74,6 @@ class Engine(PieceModel):
         self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
         self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted
         self._embedders: dict[tuple[EmbeddingOptions, int], Embedder] = {}
-        self._decoders: dict[MaskedLanguageHead, CachedDecoder | None] = {}
 
     @property
     def learner(self) -> Learner:

@@ -11,7 +11,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer
-from osbert.data.written import started
+from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
@@ -58,7 +58,7 @@ class TextWriter:
         Raises UserError if the model cannot generate, or an option is invalid.
         """
         task = engine.task
-        options = options_of(task, given)
+        options = options_of(engine, given)
         options.require_possible()
         if task is not None and task.form == "text":
             own = engine.learner.heads[task.name]
@@ -72,11 +72,11 @@ class TextWriter:
         if head is not None:
             writer = PromptWriter.of(engine.learner, engine.decoder(head), head, engine.tokenizer, options)
         if head is None or writer is None:
-            _ = engine.learner  # of an export: its own words
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
-                'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"] or ["denoise"], or a '
-                "GPT-2, T5 or BART folder), or a run of osbert finetune generate.",
+                'with its language head (objectives = ["left_to_right"], ["unified"], ["spans"], ["denoise"], '
+                '["fragment"] or ["translation"], or a GPT-2, T5 or BART folder), or a run of osbert finetune '
+                "generate.",
                 code="unsupported-model",
             )
         length, form = engine.learner.backbone.architecture.length, engine.tokenizer.form
@@ -133,9 +133,13 @@ class TextWriter:
         return prompts
 
 
-def options_of(task: Task | None, given: GivenOptions) -> GenerationOptions:
-    """Return the options of generation: the given ones, over those of the task, over the defaults."""
-    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing)
+def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
+    """Return the options of generation: the given ones, over those of the task, over those that fit the model.
+
+    Raises UserError for an exported model.
+    """
+    task, length = engine.task, engine.learner.backbone.architecture.length
+    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing).fitting(length)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
@@ -168,7 +172,7 @@ def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]]
     """
 
     def prompt(texts: Sequence[str]) -> Example:
-        return started(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
+        return decoder_prompt(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
 
     return prompt
 

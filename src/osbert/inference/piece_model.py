@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,16 @@ class PieceModel:
     task: Task | None
     pieces: MaskedLanguageHead | None
     masks: MaskedLanguageHead | None
-    _decoders: dict[MaskedLanguageHead, CachedDecoder | None]
 
     @property
     def learner(self) -> Learner:
         """The torch model."""
         raise NotImplementedError
+
+    @cached_property
+    def _decoders(self) -> dict[MaskedLanguageHead, CachedDecoder | None]:
+        """The decoders of all calls so far: the weights that one has prepared for steps are kept."""
+        return {}
 
     def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
         """Return the decoder that generates with a head's logits, cached for all calls; None if the model cannot."""

@@ -23,7 +23,7 @@ from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, named
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
 from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
@@ -223,7 +223,8 @@ class Folder:
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the user on the location, the weights and the tokenizer."""
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
-        return (*self.location.remarks, *report.remarks)
+        texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
+        return (*self.location.remarks, *report.remarks, *texts)
 
     @property
     def has_pooler(self) -> bool:

@@ -57,8 +57,7 @@ class BothWays(Objective):
         """Return the language-model head. Raises ValueError if hidden states depend on the predicted words."""
         from osbert.models.heads.directions import DirectionsHead
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         return DirectionsHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:

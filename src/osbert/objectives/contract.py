@@ -18,6 +18,7 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.text.document import Document
+from osbert.text.form import Form
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -41,6 +42,8 @@ class Objective:
     fewest_documents: ClassVar[int] = 1
     """Fewest documents that `examples` needs at a time; parts of one source count once. The loader guarantees it, or
     raises an error before the run begins."""
+    document_sentences: ClassVar[int] = 0
+    """Sentences of a document that it can use, which no line may have lost; it skips others. 0: any number."""
     whole: ClassVar[bool] = False
     """Whether its loss compares all sequences of a step (in-batch negatives). The step is then one pass, and
     data.micro_tokens has no effect."""
@@ -92,6 +95,10 @@ class Objective:
         """
         return length
 
+    def shortest(self, form: Form) -> int:
+        """Return the fewest tokens of a sequence that it can lay out; `form`: the special pieces of sequences."""
+        return 0
+
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
         """Return the example with this objective's noise and labels, sampled anew each epoch."""
         if type(self).corrupt_all is Objective.corrupt_all:
@@ -130,6 +137,11 @@ class Objective:
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message for each reason why a model cannot be trained with this objective, and what to do."""
         yield from ()
+
+    def require_fit(self, architecture: Sizes) -> None:
+        """Raise ValueError with all objections to a model, for heads that would learn nothing on it or see answers."""
+        if objections := list(self.objections(architecture)):
+            raise ValueError(" ".join(objections))
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the labels of one sequence as text, for `osbert corpus show`."""
@@ -182,6 +194,5 @@ class WritingObjective(Objective):
         """Return the language-model head on the decoder. Raises ValueError if the model has no decoder."""
         from osbert.models.heads.predictions import MaskedLanguageHead
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         return MaskedLanguageHead(backbone, target=self.name)

@@ -16,6 +16,7 @@ from osbert.data.sentences import Sentences
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
 from osbert.text.document import Document, Documents, sources
+from osbert.text.form import Form
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -51,9 +52,11 @@ class Dialogue(Objective):
 
         A turn has at most a third of a sequence; a longer one counts as several of its speaker.
         """
+        if packer.length < self.shortest(packer.form):
+            raise ValueError(f"three turns need {self.shortest(packer.form)} tokens, not {packer.length}")
         if sources(documents) < self.fewest_documents:
             raise ValueError("a turn is replaced by one of another source, and there is only one")
-        room = packer.length - packer.form.specials(1) - (TURNS - 1) * len(packer.form.between)
+        room = packer.length - self.shortest(packer.form) + TURNS
         turns = Sentences(Documents.of(documents), longest=room // TURNS)
         roles = self._roles(turns)
         begins = np.searchsorted(turns.numbers, turns.numbers)
@@ -75,6 +78,10 @@ class Dialogue(Objective):
             truncated=np.zeros(len(firsts), np.int64),
             labels={self.name: labels},
         )
+
+    def shortest(self, form: Form) -> int:
+        """Return the special pieces around and between the turns, and one piece of each."""
+        return form.specials(1) + (TURNS - 1) * len(form.between) + TURNS
 
     @staticmethod
     def _after(turns: Sentences) -> NDArray[np.int64]:

@@ -78,8 +78,7 @@ class LeftToRight(Objective):
         """
         from osbert.models.heads.predictions import MaskedLanguageHead
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:

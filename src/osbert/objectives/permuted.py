@@ -115,8 +115,7 @@ class PermutedLanguage(Objective):
         """
         from osbert.models.heads.predictions import MaskedLanguageHead
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         return MaskedLanguageHead(backbone, target=self.name)
 
 

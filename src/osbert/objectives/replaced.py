@@ -88,8 +88,7 @@ class ReplacedTokens(MaskedLanguage):
         """Return the head that scores every token, with its generator. Raises ValueError if there can be none."""
         from osbert.models.heads.discriminator import DiscriminatorHead, make_generator
 
-        if objections := list(self.objections(backbone.architecture)):
-            raise ValueError(" ".join(objections))
+        self.require_fit(backbone.architecture)
         generator = make_generator(backbone, share=self.generator, name=self.pieces)
         return DiscriminatorHead(backbone, target=self.name, generator=generator)
 

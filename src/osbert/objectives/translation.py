@@ -1,4 +1,4 @@
-"""Translation: a decoder writes the second half of a document's sentences from the first (CoVe, McCann et al. 2017)."""
+"""Translation: a decoder writes the second sentence of a document from the first (CoVe, McCann et al. 2017)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ SOURCE, TARGET = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(WritingObjective):
-    """The source is the first half of a document's sentences, and the target the second half.
+    """The source is the first sentence of a document, and the target the second.
 
-    So a document is a text and its translation, with as many sentences. Documents with an odd number of sentences are
-    skipped. Source and target fit into data.length together; pieces that do not fit are cut from the end of the longer
-    one. The decoder starts with the piece that starts every generated text (data/written.py) and ends with the end
-    piece.
+    Other documents are skipped: where a text of three sentences has a translation of one, nothing in a corpus says
+    where the text ends. Source and target fit into data.length together; pieces that do not fit are cut from the end of
+    the longer one. The decoder starts with the piece that starts every generated text (data/written.py) and ends with
+    the end piece.
     """
 
+    document_sentences: ClassVar[int] = 2
     title: ClassVar[str] = "translation"
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return a pair for each document with an even number of sentences, `before source between target after`."""
+        """Return a pair for each whole document of two sentences, `before source between target after`."""
         joined = Documents.of(documents)
-        sentences = np.diff(joined.starts)
-        firsts, half = joined.starts[:-1], sentences // 2
-        bounds = joined.sentences[np.stack([firsts, firsts + half, firsts + 2 * half], axis=1)]  # (d, 3), in pieces
+        pairs = np.diff(joined.starts) == self.document_sentences
+        if joined.cut is not None:  # two sentences of a longer document are no pair
+            pairs &= ~joined.cut
+        firsts = joined.starts[:-1][pairs]
+        bounds = joined.sentences[firsts[:, None] + np.arange(3)]  # (E, 3), in pieces
         sizes = np.diff(bounds)
-        whole = (sentences % 2 == 0) & (sizes > 0).all(axis=1)
-        bounds, sizes = bounds[whole], sizes[whole]
         kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
         return Sequences(
             documents=joined,

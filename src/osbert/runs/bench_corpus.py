@@ -24,10 +24,12 @@ FEWEST, MOST = len(SPECIALS) + 3, len(SPECIALS) + 1 + len(SIGNS) ** 4
 """Vocabulary sizes: special tokens, a full stop, and at least two words of four letters."""
 
 
-def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, padding: int = 0) -> Corpus:
+def synthetic_corpus(
+    folder: Path, *, vocabulary: int, tokens: int = TOKENS, padding: int = 0, document_sentences: int = 0
+) -> Corpus:
     """Build a corpus in `folder` of about `tokens` tokens, with a tokenizer of exactly `vocabulary` pieces.
 
-    `padding`: the id of its padding piece.
+    `padding`: the id of its padding piece. `document_sentences`: of each document; 0 for random numbers of DOCUMENT.
 
     Word k has a probability of about 1 / (k + 2.7), as in text (Zipf; Mandelbrot's form). The same in every call.
     Raises UserError for a vocabulary that words of four letters cannot fill.
@@ -49,6 +51,8 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, pad
     cuts = np.cumsum(rng.integers(*SENTENCE, size=tokens // SENTENCE[0]))
     sentences = [" ".join(part) + "." for part in np.split(drawn, cuts[cuts < tokens])]
     ends = np.cumsum(rng.integers(*DOCUMENT, size=len(sentences)))
+    if document_sentences:
+        ends = np.arange(document_sentences, len(sentences), document_sentences)
     folder.mkdir(parents=True)
     source = folder / "words.txt"
     with source.open("w", encoding="utf-8") as file:

@@ -109,7 +109,7 @@ class _FileExplanation:
         """Write the three files to a folder; `out` is its name in messages."""
         columns = self.rows.inputs.columns
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
-        own = ("prediction", "explained", "score", "completeness error", "agreement", *words)
+        own = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
         names = dict(zip(own, free_names(own, columns), strict=True))
         rows = empty = explanations = 0
         with (
@@ -169,9 +169,10 @@ class _FileExplanation:
 
 
 def _cells(one: Explanation) -> dict[str, Any]:
-    cells = {"explained": one.text or one.label, "score": f"{one.score:.4f}"}
+    cells: dict[str, Any] = {"explained": one.text or one.label, "score": f"{one.score:.4f}"}
     cells["completeness error"] = "" if one.error is None else f"{one.error:.4f}"
     cells["agreement"] = "" if one.agreement is None else f"{one.agreement:.3f}"
+    cells["truncated"] = one.truncated
     for number, word in enumerate(one.strongest(STRONGEST), 1):
         cells |= {f"word {number}": word.word, f"weight {number}": f"{word.weight:.4f}"}
     return cells

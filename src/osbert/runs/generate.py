@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from osbert.errors import UserError
+from osbert.data.example import Example
+from osbert.errors import Problems, UserError
 from osbert.files import is_stream, replace_file
 from osbert.inference.engine import load
 from osbert.inference.generate import TextWriter
@@ -73,7 +74,7 @@ class GenerationTally:
 
 def _cells(one: Generation | None) -> tuple[Any, ...]:
     if one is None:
-        return ("",) * len(COLUMNS)
+        return (None,) * len(COLUMNS)
     return one.text, one.pieces, round(one.log_probability, 6), one.ended, one.truncated
 
 
@@ -82,10 +83,10 @@ def generate_file(
 ) -> GenerationTally:
     """Write the rows of a file with the text generated for each to `out`: .csv, .tsv or .jsonl.
 
-    With sampling, a result depends on the seed and the text's index among the rows with text. Rows without text get no
-    result. The file gets its name when it is complete; until then its rows are in OUT.unfinished, and the same call
-    resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable rows, and if
-    the unfinished work is of another call.
+    With sampling, a result depends on the seed and the text's index among the rows with text. Rows without a piece to
+    read get no result. The file gets its name when it is complete; until then its rows are in OUT.unfinished, and the
+    same call resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable
+    rows, and if the unfinished work is of another call.
     """
     require_row_file(out, [texts.path])
     with ExitStack() as held:
@@ -137,7 +138,7 @@ class _FileGeneration:
             # The file was checked when the work began, and its hash is among the facts.
             self.rows.count = int(begun["count"])
         else:
-            self.rows.check()
+            self._check()
         own = self.rows.table.columns
         text = RowText(suffix=out.suffix, columns=[*own, *free_names(COLUMNS, own)])
         if self.work is None:
@@ -154,6 +155,25 @@ class _FileGeneration:
             self.work.end()
         return GenerationTally(**{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "pieces")})
 
+    def _check(self) -> None:
+        """Raise UserError that lists every unusable row, or if the memory does not suffice for the longest one."""
+        self.rows.check()
+        problems = Problems(heading=f"{self.rows.name} cannot be used")
+        for row in self.rows.rows():
+            if (prompt := self._prompt(row, problems)) is not None:
+                self.writer.writer.require_memory([prompt])
+        problems.stop_if_any()
+
+    def _prompt(self, row: Row, problems: Problems) -> Example | None:
+        """Return the prompt of a row, None if there is nothing in it to read; an unusable row goes to `problems`."""
+        text = row.values[self.rows.columns.text]
+        try:
+            prompt = self.writer.prompt((text,)) if text.strip() else None
+        except UserError as error:
+            problems.add(f"{self.rows.name}, line {row.line}: {error}", code=error.code)
+            return None
+        return None if prompt is None or self.writer.lack(prompt) else prompt
+
     def _follow(self, sink: RowSink, text: RowText, facts: Mapping[str, Any]) -> None:
         """Generate for the remaining rows, window by window."""
         left = islice(self.rows.rows(), sink.tally.get("rows", 0), None)
@@ -169,17 +189,18 @@ class _FileGeneration:
 
     def _window(self, window: Sequence[Row], tally: Mapping[str, int], text: RowText) -> tuple[str, Mapping[str, int]]:
         """Return the output text of a window of rows after those of `tally`, and the new tally."""
-        own, column = self.rows.table.columns, self.rows.columns.text
-        given = [row.values[column] for row in window]
+        problems = self.rows.before.problems()
+        prompts = [self._prompt(row, problems) for row in window]
+        problems.stop_if_any()
         # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
         first = tally.get("rows", 0) - tally.get("empty", 0)
-        found = iter(self.writer.texts([(one,) for one in given if one.strip()], first=first))
+        found = iter(self.writer.writer.written([prompt for prompt in prompts if prompt is not None], first=first))
         # An empty tally means that nothing is written yet.
         lines = [] if tally else [text.header]
         empty, cut, pieces = (tally.get(name, 0) for name in ("empty", "cut", "pieces"))
-        for row, source in zip(window, given, strict=True):
-            one = next(found) if source.strip() else None
-            lines.append(text.row([*(row.values.get(name, "") for name in own), *_cells(one)]))
+        for row, prompt in zip(window, prompts, strict=True):
+            one = None if prompt is None else next(found)
+            lines.append(text.row([*(row.values.get(name, "") for name in self.rows.table.columns), *_cells(one)]))
             empty += one is None
             cut += one is not None and one.truncated > 0
             pieces += one.pieces if one else 0

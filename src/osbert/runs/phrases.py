@@ -55,7 +55,7 @@ class PhraseSearch:
             return kept
         path = self._path
         if self._is_list:
-            found = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
+            found = _listed(path)
         elif path.is_dir():
             self.watch(Notice(f"{path} tags the texts, to find the phrases in them."))
             found = _frequent(_tagged(path, self._sentences(), self.opening))
@@ -114,6 +114,19 @@ class PhraseSearch:
             for chunk in read_input(OpenInput(source, repairs=Repairs()), self.reading):
                 for line in chunk.text.split("\n"):
                     yield from (line[start:end] for start, end in split(line))
+
+
+def _listed(path: Path) -> set[str]:
+    """Return the lines of a list of phrases. Raises UserError with the line that is not UTF-8."""
+    content = path.read_bytes()
+    try:
+        return {line.strip() for line in content.decode("utf-8").removeprefix("\ufeff").splitlines()} - {""}
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"--phrases {path}, line {line:,}: not UTF-8 (byte {content[error.start]:#x}). Convert the list to UTF-8.",
+            code="wrong-encoding",
+        ) from None
 
 
 def _tagged(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[str]:

@@ -24,7 +24,9 @@ ENCODER = Edge(kind="encoder")
 PRETRAINED = Edge(kind="pretraining", call="fill-mask")
 """Edge of a model with a masked-LM head."""
 WRITER = Edge(kind="writer", call="generate")
-"""Edge of a model that generates text."""
+"""Edge of a model that continues texts."""
+SOURCE_WRITER = Edge(kind="source_writer", call=WRITER.call)
+"""Edge of an encoder-decoder, whose text is not a continuation of the given one."""
 EMBED = "embed"
 """Name of the call that every model answers."""
 EXPLAIN = "explain"
@@ -38,7 +40,8 @@ ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 def kinds() -> list[str]:
     """Return the sorted kinds of models that osbert can serve, without those of served third-party tasks."""
     tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
-    return sorted({PRETRAINED.kind, ENCODER.kind, WRITER.kind, *(task.edge.kind for task in tasks if task.edge)})
+    own = (PRETRAINED, ENCODER, WRITER, SOURCE_WRITER)
+    return sorted({*(edge.kind for edge in own), *(task.edge.kind for task in tasks if task.edge)})
 
 
 class WritingLimits(NamedTuple):
@@ -153,7 +156,8 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
     `masks`: whether the model fills masks. Raises UserError if the task declares no edge.
     """
     if engine.task is None:
-        return PRETRAINED if masks else WRITER if engine.writes else ENCODER
+        writer = SOURCE_WRITER if engine.backend.architecture.has_decoder else WRITER
+        return PRETRAINED if masks else writer if engine.writes else ENCODER
     if engine.task.edge is None:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "

@@ -39,7 +39,8 @@ class Documents(Sequence[Document]):
     """d concatenated documents with n pieces in s sentences, for operations on all at once.
 
     `ids`, `words` (n,) and `sentences` (s + 1,) are as in a Document, counted through all documents. `starts` (d + 1,):
-    document k has the sentences [starts[k], starts[k + 1]). `sources` (d,): their numbers, UNNUMBERED for None.
+    document k has the sentences [starts[k], starts[k + 1]). `sources` (d,): their numbers, UNNUMBERED for None. `cut`
+    (d,): True for a part of a document, the rest of which is not here; None if all are whole.
     """
 
     ids: NDArray[np.integer]
@@ -48,6 +49,7 @@ class Documents(Sequence[Document]):
     starts: NDArray[np.int64]
     sources: NDArray[np.int64]
     capitals: NDArray[np.bool_] | None = None
+    cut: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> Documents:
@@ -72,6 +74,7 @@ class Documents(Sequence[Document]):
             starts=_end_to_end([part.starts for part in all_parts], sentences),
             sources=np.concatenate([part.sources for part in all_parts]),
             capitals=np.concatenate(capitals) if len(capitals) == len(all_parts) else None,
+            cut=np.concatenate([np.zeros(len(part), np.bool_) if part.cut is None else part.cut for part in all_parts]),
         )
 
     @classmethod

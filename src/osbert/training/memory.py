@@ -7,6 +7,7 @@ the same gradient up to rounding. Only dropout differs, because its random numbe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -101,6 +102,9 @@ def release() -> None:
     # Exceptions keep tensors alive in reference cycles, so collect garbage before the cache is emptied.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    # glibc keeps what was freed for reuse (processor.keep_memory); other systems have no such function.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def device_memory(device: torch.device) -> int:
@@ -127,14 +131,29 @@ def free_memory(device: torch.device) -> int:
     return min(free, _left_in_container()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the bytes up to the limit of this process's control group, sys.maxsize without a limit.
+def _left_in_container(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the bytes up to the nearest limit of this process's control group and of those above it.
+
+    `own`: the file that names the group. sys.maxsize without a limit.
+    """
+    # "0::/user.slice/user.scope"; a container's own group is "/" where it has a namespace of its own.
+    found = None
+    with contextlib.suppress(OSError):
+        found = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE)
+    group = root / (found[1] if found else "")
+    # A namespace can name a group outside of what is mounted ("/../other"): then the root alone is known.
+    inside = [group, *group.parents] if ".." not in group.parts else [root]
+    return min(_left_in_group(one) for one in inside if one.is_relative_to(root))
+
+
+def _left_in_group(group: Path) -> int:
+    """Return the bytes up to the limit of one control group, sys.maxsize without a limit.
 
     The page cache of files counts as free: the kernel drops it before it refuses memory.
     """
     try:
-        limit = int((root / "memory.max").read_text())  # "max", a ValueError, is no limit
-        cache = re.search(r"^inactive_file (\d+)$", (root / "memory.stat").read_text(), re.MULTILINE)
-        return limit - int((root / "memory.current").read_text()) + int(cache[1] if cache else 0)
+        limit = int((group / "memory.max").read_text())  # "max", a ValueError, is no limit
+        cache = re.search(r"^inactive_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        return limit - int((group / "memory.current").read_text()) + int(cache[1] if cache else 0)
     except (OSError, ValueError):
         return sys.maxsize

@@ -51,33 +51,38 @@ class Speed:
         return self.step_tokens / self.step_seconds
 
 
-def probe(begin: Callable[[int], Trainer], *, batch: int, seconds: float) -> Speed:
+def probe(begin: Callable[[int], Trainer], *, batch: int, seconds: float, turns: int = 1) -> Speed:
     """Measure the speed of steps of `batch` sequences in about `seconds` seconds.
 
-    `begin(size)` returns a new trainer whose steps have `size` sequences; its weights are discarded. Small steps are
-    measured first. If three whole steps would not fit in the time, it is extrapolated from two smaller sizes.
+    `begin(size)` returns a new trainer whose steps have `size` sequences; its weights are discarded. `turns`: steps
+    after which kinds of steps repeat. Small steps are measured first. If a warm-up and two rounds of whole steps would
+    not fit in the time, it is extrapolated from two smaller sizes.
     """
     small = max(1, batch // SMALL)
     trainer = begin(small)
     if small == batch:
-        return train_for(trainer, seconds)
+        return train_for(trainer, seconds, turns=turns)
     started = time.perf_counter()
-    first = train_for(trainer, seconds / 4)
+    first = train_for(trainer, seconds / 4, turns=turns)
+    rounds = 3 * turns
     # Processes that train together must decide alike.
     seen = trainer.group.gathered((first.step_seconds, time.perf_counter() - started), "seconds of a small step")
     step, taken = map(max, zip(*seen))
     left = seconds - taken
-    if 3 * step * batch / small < left:
-        return train_for(begin(batch), left)
-    # As large as three steps of it would fit.
-    larger = 4 * small if 12 * step < left else 2 * small
-    second = train_for(begin(larger), left)
+    if rounds * step * batch / small < left:
+        return train_for(begin(batch), left, turns=turns)
+    # As large as three rounds of it would fit.
+    larger = 4 * small if 4 * rounds * step < left else 2 * small
+    second = train_for(begin(larger), left, turns=turns)
     return _line(first, second, sizes=(small, larger, batch))
 
 
-def train_for(trainer: Trainer, seconds: float) -> Speed:
-    """Train for some seconds, at least one step after the warm-up of one step, or of three on a GPU."""
-    warming = 3 if trainer.processor.device.type == "cuda" else 1
+def train_for(trainer: Trainer, seconds: float, *, turns: int = 1) -> Speed:
+    """Train for some seconds, at least one round after the warm-up of one, or of three on a GPU.
+
+    A round is `turns` steps. Only whole rounds count, so that each kind of steps counts alike.
+    """
+    warming = turns * (3 if trainer.processor.device.type == "cuda" else 1)
     reset_memory(trainer.processor)
     started = time.perf_counter()
     durations: list[float] = []
@@ -88,7 +93,9 @@ def train_for(trainer: Trainer, seconds: float) -> Speed:
         durations.append(now - before)
         marks.append((progress.tokens, progress.loader_seconds))
         before = now
-        if len(durations) > warming and any(trainer.group.gathered(now - started >= seconds, "the end of a test")):
+        if len(durations) <= warming or len(durations) % turns:
+            continue
+        if any(trainer.group.gathered(now - started >= seconds, "the end of a test")):
             break
     # Counters at the end of the warm-up and at the end; their differences exclude the warm-up.
     (tokens, waited), (all_tokens, all_waited) = marks[warming - 1], marks[-1]
@@ -105,20 +112,21 @@ def train_for(trainer: Trainer, seconds: float) -> Speed:
     )
 
 
-def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float) -> float:
+def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float, turns: int = 1) -> float:
     """Return the tokens per second of a loader alone, an upper bound of training.
 
-    The time to lay out a pool, part of the first step, is spread over the pool's `pool_tokens`.
+    The time to lay out a pool, part of each of the first `turns` steps, is spread over the pool's `pool_tokens`.
     """
     started = time.perf_counter()
     steps = loader.steps(Cursor())
-    next(steps)
+    for _ in range(turns):
+        next(steps)
     begun = time.perf_counter()
     tokens = 0
     while not tokens or time.perf_counter() - begun < seconds:
-        tokens += sum(batch.size for batch in next(steps).batches)
+        tokens += sum(batch.size for _ in range(turns) for batch in next(steps).batches)
     each = (time.perf_counter() - begun) / tokens
-    return 1 / (each + (begun - started) / pool_tokens)
+    return 1 / (each + (begun - started) / (turns * pool_tokens))
 
 
 def reset_memory(processor: Processor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -111,7 +111,7 @@ class Trainer:
         """Return whether all weights are finite in all processes; they may not be if the learning rate is too high."""
         return all(self.group.gathered(self._finite(), "the weights"))
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Generator[Progress, None, None]:
         """Take the remaining steps, yielding after each. A checkpoint that is due is written after the yield.
 
         If the caller sets another `pace` after a step, the loader's stream is restarted at the next step.

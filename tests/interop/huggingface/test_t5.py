@@ -179,6 +179,7 @@ def write_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
 def test_a_folder_writes_the_texts_that_they_write(tmp_path: Path) -> None:
     made, theirs = save(tmp_path, "1.0"), write_tokenizer(tmp_path)
     model = osbert.load(tmp_path)
+    assert not model.remarks
     assert len(model.tokenizer) == 60 and sentinels(model.tokenizer).tolist() == [*range(59, 49, -1)]
     assert model.tokenizer.encode("good film").tolist() == [3, 4]
     found = model.generate(["good film", "bad w3 w4 w5"], most=6)

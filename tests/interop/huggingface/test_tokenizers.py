@@ -17,11 +17,12 @@ import transformers
 
 from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, PieceRun
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks, text_ids, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import NAMES, FileTokenizer
 from osbert.text.form import Form
+from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
 TEXTS = [
@@ -273,3 +274,10 @@ def test_segments_that_no_model_gets_do_not_matter(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_input_names": ["input_ids", "token_type_ids"]}))
     with refusal("unusable-tokenizer", "<|begin_of_text|>:1"):
         read_any_tokenizer(tmp_path)
+
+
+def test_ids_of_texts_other_than_the_tokenizers_are_remarked() -> None:
+    tokenizer = Tokenizer([*SPECIALS, "a"])
+    assert not [*text_id_remarks(text_ids(tokenizer), tokenizer)]
+    start, end = text_id_remarks({"decoder_start_token_id": 0, "eos_token_id": 1}, tokenizer)
+    assert "decoder_start_token_id" in start and "eos_token_id" in end and "[SEP]" in start

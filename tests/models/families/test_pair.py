@@ -110,6 +110,12 @@ def test_cached_steps_score_as_one_pass_does(learner: Learner, monkeypatch: pyte
         for piece in {2: (27, 28, 29), 0: (20, 21, 22)}[source]:
             alone = chosen_alone.step(torch.tensor([piece]))
         torch.testing.assert_close(found[row], alone[0], rtol=0, atol=1e-5)
+    kept = [
+        *chosen_alone.cache.keys,
+        *chosen_alone.cache.values,
+        *(part for pair in chosen_alone.keys for part in pair),
+    ]
+    assert sum(part.nbytes for part in kept) == chosen_alone.memory(prompts[0], most=4)
     rounded = decoder.fresh("bf16")
     near = [rounded.begin(prompts, most=4), rounded.step(torch.tensor([20, 23, 27]))]
     for exact, other in zip(steps_of, near, strict=True):

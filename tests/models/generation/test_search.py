@@ -22,7 +22,7 @@ from osbert.models.families.transformer import Transformer
 from osbert.models.generation import steps
 from osbert.models.generation.left_to_right import LeftToRightDecoder
 from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, likeliest, normalised, write
-from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions
+from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, Precision
 from osbert.models.heads.predictions import MaskedLanguageHead
 from refusals import refusal
 
@@ -121,6 +121,24 @@ def test_steps_in_bf16_are_those_in_fp32_but_for_rounding(kind: str, monkeypatch
         assert (wanted - near).abs().mean() < 0.03 * wanted.abs().mean() + 0.01
         found = [(decoder.step(wanted.argmax(dim=-1)), decoder) for _, decoder in found]
     assert {kind.precision for kind in plain.ready} == {torch.float32, torch.bfloat16}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@torch.inference_mode()
+def test_the_memory_that_is_announced_is_taken(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "spares_time", lambda: True)  # as on AMD's processors: float32 is laid out, too
+    decoder, given = model().fresh(precision), prompts(6, 6)
+    memory, copies = decoder.memory(given[0], most=9), decoder.copies(rows=2, most=9)
+    decoder.begin(given, most=9)
+    decoder.step(torch.tensor([4, 5]))
+    assert 2 * memory == sum(one.nbytes for one in [*decoder.cache.keys, *decoder.cache.values])
+    blocks = [(*block.attention.products, block.up, block.down) for block in decoder.weights.blocks]
+    made = [product.weight for products in [*blocks, (decoder.weights.pieces,)] for product in products]
+    assert copies == sum(one.numel() * one.element_size() for one in made) > 0
+    assert decoder.copies(rows=2, most=9) == 0  # they are made now
+    lean = model().fresh(precision, spare=copies - 1)
+    assert lean.copies(rows=2, most=9) == (0 if precision == "fp32" else copies)
+    torch.testing.assert_close(lean.begin(given, most=9), decoder.begin(given, most=9), rtol=0, atol=1e-5)
 
 
 @torch.inference_mode()

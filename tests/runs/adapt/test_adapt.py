@@ -100,6 +100,11 @@ def test_a_new_head_learns_on_the_encoder_as_it_is_and_then_all_of_it_learns_gen
     again = adapt(done.folder, out="again", general=None)
     assert not (again.folder / "adapting" / "heads").exists()
     assert "held_out_before.mlm.loss" in again.metrics and "general.mlm.loss" not in again.metrics
+    # One new head of several learns without their curriculum.
+    both = adapt(done.folder, out="both", objectives=["mlm", "document_words"], curriculum="continual")
+    begun = json.loads((both.folder / "adapting" / "heads" / "run.json").read_text())["settings"]
+    assert begun["objectives"] == ["document_words"] and begun["data"]["curriculum"] == "together"
+    assert {"held_out.mlm.loss", "held_out.document_words.loss"} <= both.metrics.keys()
 
 
 def test_a_sentence_encoder_stays_one(sentences, adapt) -> None:

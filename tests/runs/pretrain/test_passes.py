@@ -17,7 +17,7 @@ from osbert.runs.pretrain.passes import Pass, PassTest
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.training import memory
-from osbert.training.distributed import Group
+from osbert.training.distributed import ALONE, Group
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
@@ -54,7 +54,8 @@ def measurements(monkeypatch) -> list[Any]:
         speed, needed = table.pop(0)
         if not speed:
             return None
-        return Pass(tokens=tokens, speed=speed, seconds=3 * tokens / speed, memory=needed + self.weights)
+        each = tokens / speed
+        return Pass(tokens=tokens, speed=speed, seconds=3 * each, round_seconds=each, memory=needed + self.weights)
 
     monkeypatch.setattr(PassTest, "_measured", measured)
     return table
@@ -96,6 +97,17 @@ def test_a_real_test_measures_the_run_and_leaves_nothing(plan, monkeypatch, tmp_
     assert tokens == 1024
     assert "1,024 tokens" in remark
     assert not (tmp_path / "scratch").exists()
+
+
+def test_passes_of_the_test_are_as_full_as_those_of_the_run_and_of_all_objectives(corpus, tmp_path) -> None:
+    """Sequences of this corpus are shorter than data.length, so that a pass takes more of them."""
+    curriculum = {"objectives": ("mlm", "document_words"), "curriculum": "continual", "model.segments": 2}
+    plan = read_plan("cpu", {**TINY, **curriculum, "workers": 2}, corpus=corpus)
+    test = PassTest(plan, tmp_path, 24, ALONE)
+    for tokens, least in ((1_024, 1_000), (9_600, 5_000)):
+        batches = test._batches(tokens)
+        assert [[*batch.targets] for batch in batches] == [["mlm"], ["document_words"]]
+        assert all(least < batch.size <= tokens for batch in batches)
 
 
 def test_a_modest_step_is_one_pass_without_a_test(plan, monkeypatch, tmp_path) -> None:
@@ -143,16 +155,28 @@ def test_a_word_that_is_not_auto_is_refused(corpus) -> None:
         assert read_settings("cpu", {"micro_tokens": Word(word)}).data.micro_tokens == number
 
 
+LIMITED = {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 9\ninactive_file 200\n"}
+WIDER = {"memory.max": "5000\n", "memory.current": "700\n", "memory.stat": ""}
+
+
 @pytest.mark.parametrize(
-    "files, left",
+    "groups, own, left",
     [
-        ({}, None),
-        ({"memory.max": "max\n"}, None),
-        ({"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 9\ninactive_file 200\n"}, 500),
+        ({}, "0::/\n", None),
+        ({"": {"memory.max": "max\n"}}, "0::/\n", None),
+        ({"": LIMITED}, "0::/\n", 500),
+        ({"": LIMITED}, "", 500),  # version 1 of control groups, or another system
+        ({"a/b": LIMITED}, "3:cpu:/c\n0::/a/b\n", 500),  # the group of the process itself
+        ({"a/b": WIDER, "a": LIMITED}, "0::/a/b\n", 500),  # one above it
+        ({"a/b": LIMITED}, "0::/a\n", None),  # another one
+        ({"": LIMITED}, "0::/../elsewhere\n", 500),
     ],
 )
-def test_the_limit_of_a_container_counts(tmp_path, files, left) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    found = memory._left_in_container(tmp_path)
+def test_the_limit_of_a_container_counts(tmp_path, groups, own, left) -> None:
+    for group, files in groups.items():
+        (tmp_path / "root" / group).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / "root" / group / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    found = memory._left_in_container(tmp_path / "root", tmp_path / "own")
     assert found == left if left is not None else found > 2**60

@@ -27,6 +27,7 @@ from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretra
 from osbert.runs.pretrain.settings import read_plan
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
+from osbert.training.trainer import Trainer
 from refusals import refusal
 from vocabularies import train
 
@@ -251,6 +252,18 @@ def test_an_error_of_the_callback_passes_through_and_releases_the_folder(run, wh
     with pytest.raises(ZeroDivisionError):
         run(watch=fail)
     assert same(run().folder, whole)
+
+
+def test_notices_before_an_error_are_passed_on(run, monkeypatch) -> None:
+    def unreadable(self: Trainer, stream: object) -> None:
+        self.notices.append("A process of the loader died.")
+        raise UserError("Processes of the loader died 3 times.", code="out-of-memory")
+
+    events: list[Any] = []
+    monkeypatch.setattr(Trainer, "_next", unreadable)
+    with refusal("out-of-memory"):
+        run(watch=events.append)
+    assert "A process of the loader died." in [event.text for event in events if isinstance(event, Notice)]
 
 
 def test_settings_are_keywords_that_are_checked(run, tmp_path: Path) -> None:

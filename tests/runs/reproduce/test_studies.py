@@ -118,7 +118,7 @@ def test_a_study_of_an_earlier_version_goes_on_where_new_settings_are_at_their_d
     assert begun(tmp_path) == protocol
     with refusal("begun-with-other-settings", "pretraining.bert.training.models_every: 0 -> 5"):
         begun(tmp_path, **{"training.models_every": 5})
-    with refusal("begun-with-other-settings", "pretraining.bert-fast.data.batch: 48 -> 8"):
+    with refusal("begun-with-other-settings", "pretraining.bert-fast.data.batch: 32 -> 8"):
         begun(tmp_path, **{"data.batch": 8})
 
 

@@ -31,6 +31,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "pretraining": {"fields": ["text"]},
     "writer": {"fields": ["text"], "explains": False},
     "generate": {"fields": ["answer", "context"], "explains": False},
+    "source_writer": {"fields": ["text"], "explains": False},
+    "unified": {"kind": "pretraining", "fields": ["text"], "writes": True},
     "encoder": {"fields": ["text"]},
     "longer": {
         "fields": ["first", "second"],

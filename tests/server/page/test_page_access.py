@@ -129,7 +129,7 @@ def test_everything_is_done_by_keyboard_and_focus_is_seen(open_page: Any) -> Non
     for _ in range(3):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.textContent"))
-    assert reached == ["Entities", "Why?", "The 4 pieces it was made of"]
+    assert reached == ["Entities", "Why?", "The 4 pieces that were read"]
     for _ in range(9):
         page.keyboard.press("Shift+Tab")
         if page.evaluate("document.activeElement.id") == "model":

@@ -35,7 +35,7 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
     page.get_by_role("button", name="Classify").click()
     expect(answer(page).get_by_role("status")).to_have_text("positive, 97.3%")
     assert shown_bars(page) == [["positive", "97.3%", "97.32"], ["negative", "2.7%", "2.68"]]
-    expect(answer(page).get_by_text("The 4 pieces it was made of")).to_be_visible()
+    expect(answer(page).get_by_text("The 4 pieces that were read")).to_be_visible()
     assert answer(page).get_by_role("listitem").all_inner_texts() == ["[CLS]", "charm", "##ing", "[SEP]"]
     assert server.asked == [("v1/predict", {"texts": ["Charming"], "model": "my classify", "pieces": True})]
 
@@ -112,7 +112,7 @@ def test_a_number_is_told(open_page: Any) -> None:
     expect(answer(page).get_by_role("figure")).to_contain_text("The numbers of the training rows go from 1 to 5.")
     assert answer(page).locator(".scale .share").get_attribute("x") == "69.61"  # 100 (3.81239 - 1) / (5 - 1) - 0.7
     expect(answer(page)).to_contain_text("read in 3 overlapping windows")
-    expect(answer(page).get_by_text("The 9 pieces it was made of in 3 sequences")).to_be_visible()
+    expect(answer(page).get_by_text("The 9 pieces that were read in 3 sequences")).to_be_visible()
     expect(answer(page).locator("ol.chips")).to_have_count(3)
     expect(answer(page).locator(".chips .special")).to_have_count(6)
 

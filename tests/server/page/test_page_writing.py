@@ -25,12 +25,11 @@ def _events(body: Told, *, whole: bool = True) -> str:
 
 
 def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> None:
-    page, server = open_page("writer", "generate", answers={"v1/generate": _events})
+    page, server = open_page("writer", "generate", "source_writer", answers={"v1/generate": _events})
     page.get_by_label("Text", exact=True).fill("The film")
     page.get_by_role("button", name="Go on").click()
-    expect(_answer(page).get_by_role("status")).to_have_text(
-        "7 pieces written, which is the most: the text may be unfinished"
-    )
+    expect(_answer(page).get_by_role("status")).to_have_text("7 pieces written")
+    expect(_answer(page).get_by_text("may be unfinished")).to_be_visible()
     expect(_answer(page).locator(".written")).to_have_text("The film lost its way — and found it.")
     expect(_answer(page).locator("mark")).to_have_text("lost its way — and found it.")
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()
@@ -43,6 +42,24 @@ def test_a_text_is_gone_on_with_and_written_for(open_page: Any, pick: Any) -> No
     page.get_by_role("button", name="Write").click()
     expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
     assert server.asked[1][1]["texts"] == [["Paris", "Paris is in France."]]
+
+    pick(page, "my source_writer")
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.get_by_role("button", name="Write").click()
+    expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
+
+
+def test_a_model_that_fills_masks_and_writes_is_listed_as_both(open_page: Any, pick: Any) -> None:
+    page, server = open_page("unified", answers={"v1/generate": _events})
+    expect(page.get_by_role("button", name="Fill the masks")).to_be_visible()
+    pick(page, "my unified – writing")
+    page.get_by_label("Text", exact=True).fill("The film")
+    page.get_by_role("button", name="Write").click()
+    expect(_answer(page).locator(".written")).to_have_text("lost its way — and found it.")
+    assert server.asked[0][1]["model"] == "my unified"
+    page.goto(page.url.partition("#")[0] + _answer(page).get_by_role("link").get_attribute("href"))
+    expect(_answer(page).locator(".written")).to_be_visible()
+    assert len(server.asked) == 2
 
 
 def test_what_ends_a_stream_is_said(open_page: Any) -> None:
@@ -59,3 +76,13 @@ def test_it_fits_where_it_is_narrow(open_page: Any) -> None:
     page.get_by_role("button", name="Go on").click()
     expect(_answer(page).locator(".written")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_table_of_a_file_shows_what_was_written(open_page: Any) -> None:
+    one = {"text": " lost its way", "pieces": 3, "log_probability": -2.5, "ended": "most", "truncated": 0}
+    page, _ = open_page("writer", at="#file", answers={"v1/generate": lambda body: {"generations": [one]}})
+    chooser = page.get_by_label("File", exact=True)
+    expect(chooser).to_be_visible()
+    chooser.set_input_files({"name": "rows.csv", "mimeType": "text/csv", "buffer": b"text\nThe film\n"})
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("table").locator("td").last).to_have_text("lost its way")

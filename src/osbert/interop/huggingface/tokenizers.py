@@ -6,7 +6,7 @@ The WordPiece tokenizers of BERT, DistilBERT and ELECTRA are in tokenizer_files.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,19 @@ def text_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
         return {}
     fields |= {"bos_token_id": form.before[0]} if form.before else {}
     return fields if form.end is None else fields | {"eos_token_id": form.end}
+
+
+def text_id_remarks(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> Iterator[str]:
+    """Yield a remark for each piece at the start or end of a decoder's texts that a config names otherwise."""
+    found = text_ids(tokenizer)
+    for name, what in (("decoder_start_token_id", "start"), ("eos_token_id", "end")):
+        theirs, ours = config.get(name), found.get(name)
+        if theirs is not None and ours is not None and theirs != ours:
+            piece = tokenizer.tokens([ours])[0]
+            yield (
+                f"config.json says that written texts {what} with piece {theirs} ({name}), the tokenizer's form says "
+                f"{ours} ({piece}), which osbert uses. A model that was trained with the former may write badly."
+            )
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:

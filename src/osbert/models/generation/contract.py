@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Protocol, Self
 
@@ -20,8 +21,19 @@ class CachedDecoder(Protocol):
         """The device of the scores."""
         ...
 
-    def fresh(self, precision: Precision = "fp32") -> Self:
-        """Return an empty decoder of the same model, which computes the products of its steps in `precision`."""
+    def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
+        """Return an empty decoder of the same model, which computes the products of its steps in `precision`.
+
+        `spare`: bytes for copies of weights that only save time; if they need more, there are none.
+        """
+        ...
+
+    def copies(self, *, rows: int, most: int) -> int:
+        """Return the bytes of weights that `begin` would copy for so many rows and pieces; 0 if it has done so."""
+        ...
+
+    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
+        """Return the bytes of the cached state of all rows of a prompt after `most` pieces."""
         ...
 
     def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -15,7 +16,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.generation.cache import KeyValueCache
 from osbert.models.generation.settings import Precision
-from osbert.models.generation.steps import StepKind, StepWeights
+from osbert.models.generation.steps import StepKind, StepWeights, copied
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.embeddings import Embeddings
@@ -56,6 +57,7 @@ class LeftToRightDecoder:
         self.head = head
         self.segment = segment
         self.precision = torch.float32
+        self.spare = sys.maxsize
         self.ready: dict[StepKind, StepWeights] = {}
         self._forget()
 
@@ -67,15 +69,34 @@ class LeftToRightDecoder:
         self.turned = False
         self.kind = StepKind.of(self.precision, rows=1, most=0)
 
-    def fresh(self, precision: Precision = "fp32") -> Self:
+    def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
         """Return an empty decoder of the same model whose steps compute in `precision`.
 
-        Both share the prepared weights.
+        Both share the prepared weights. `spare`: bytes for copies of weights in a faster order.
         """
         found = copy(self)
         found.precision = torch.bfloat16 if precision == "bf16" else torch.float32
+        found.spare = spare
         found._forget()
         return found
+
+    def copies(self, *, rows: int, most: int) -> int:
+        """Return the bytes of weights that `begin` would copy for so many rows and pieces."""
+        return self._copied(self._kind(rows, most))
+
+    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
+        """Return the bytes of the keys and values of all rows of a prompt after `most` pieces."""
+        widths = sum(block.attention.outward.weight.shape[1] for block in self.backbone.depth)  # H * K of each layer
+        return 2 * beams * (len(prompt) + most) * widths * self.kept.itemsize
+
+    def _kind(self, rows: int, most: int) -> StepKind:
+        """Return the kind of weights for steps of at most `rows` tokens and texts of at most `most` pieces."""
+        kind = StepKind.of(self.precision, rows=rows, most=most)
+        # The model's own order takes no memory, unless another precision needs a copy anyway.
+        return kind if self._copied(kind) <= self.spare else kind._replace(rows=0)
+
+    def _copied(self, kind: StepKind) -> int:
+        return 0 if kind in self.ready else copied(self.backbone.depth, self.head.pieces, kind)
 
     @property
     def weights(self) -> StepWeights:
@@ -92,7 +113,7 @@ class LeftToRightDecoder:
 
     def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) of each next piece."""
-        self.kind = StepKind.of(self.precision, rows=len(prompts) * beams, most=most)
+        self.kind = self._kind(len(prompts) * beams, most)
         return self.read(prompts, most=most)
 
     @property
@@ -234,9 +255,11 @@ class MaskedStepDecoder(LeftToRightDecoder):
     def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the prompts, one row each, and return the scores (rows, V) at their [MASK]."""
         self.mask = int(prompts[0].ids[-1])
-        # A step reads two tokens of each row.
-        self.kind = StepKind.of(self.precision, rows=2 * len(prompts) * beams, most=most)
+        self.kind = self._kind(len(prompts) * beams, most)
         return self.read(prompts, most=most, spare=1)
+
+    def _kind(self, rows: int, most: int) -> StepKind:
+        return super()._kind(2 * rows, most)  # a step reads two tokens of each row
 
     def step(self, pieces: Tensor) -> Tensor:
         """Read one more piece of each row, (rows,), and return the scores (rows, V) at the [MASK] after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -46,9 +47,18 @@ class RecurrentDecoder:
         """The device of the scores."""
         return self.head.pieces.device
 
-    def fresh(self, precision: Precision = "fp32") -> Self:
+    def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
         """Return a decoder of the same model, for `begin`; its steps compute in float32 whatever the precision."""
         return copy(self)
+
+    def copies(self, *, rows: int, most: int) -> int:
+        """Return 0: no weights are copied."""
+        return 0
+
+    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
+        """Return the bytes of the states of a prompt's source (S, D), of which each row has a copy."""
+        tokens = 0 if prompt.source is None else len(prompt.source)
+        return 4 * beams * tokens * self.backbone.writer.asking.in_features
 
     def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""

@@ -54,6 +54,11 @@ class GenerationOptions(DrawingOptions):
         """Return the options with `most` filled in for a model that reads `length` tokens."""
         return replace(self, most=self.most or min(DEFAULT_MOST, length // 2))
 
+    @property
+    def costliest(self) -> str:
+        """The setting to lower if memory does not suffice."""
+        return "beams" if self.beams > 1 else "most"
+
     def require_possible(self) -> None:
         """Raise UserError with all values out of range and all settings that contradict each other."""
         problems = Problems(heading="The text cannot be written so")
@@ -85,7 +90,8 @@ class GenerationOptions(DrawingOptions):
         if not 0 < self.temperature < float("inf"):
             yield (
                 "temperature",
-                f"temperature must be above 0, not {self.temperature}; for the likeliest pieces leave sample off",
+                f"temperature must be a finite number above 0, not {self.temperature}; for the likeliest pieces leave "
+                "sample off",
             )
         if not 0 < self.top_p <= 1:
             yield "top_p", f"top_p must be above 0, and 1 at most, not {self.top_p}"

@@ -15,7 +15,6 @@ from osbert.data.example import Example
 from osbert.models.contract import States
 from osbert.models.generation.cache import KeyValueCache, rectangle
 from osbert.models.generation.left_to_right import BlockStack, LeftToRightDecoder
-from osbert.models.generation.steps import StepKind
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import DecoderBlock
 
@@ -67,10 +66,17 @@ class SourceDecoder(LeftToRightDecoder):
             self.masked = torch.zeros_like(outside, dtype=self.kept).masked_fill_(outside, float("-inf"))[:, None, None]
         return self._first(prompts, most=most, beams=beams)
 
+    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
+        """Return the bytes of the keys and values of a prompt's rows and of its source, which has one copy."""
+        # A source's tokens have keys and values in each layer, as its text's tokens have.
+        return super().memory(prompt, most=most, beams=beams) + (
+            0 if prompt.source is None else super().memory(prompt.source, most=0)
+        )
+
     def _first(self, prompts: Sequence[Example], *, most: int, beams: int) -> Tensor:
         """Read the prompts by steps, whose weights are prepared, and return the scores (rows, V) of the next pieces."""
         pieces = torch.from_numpy(np.stack([prompt.ids for prompt in prompts])).long().to(self.device)
-        self.kind = StepKind.of(self.precision, rows=len(prompts) * beams, most=most)
+        self.kind = self._kind(len(prompts) * beams, most)
         none = torch.zeros(len(prompts), dtype=torch.long, device=self.device)
         self.cache = KeyValueCache(none, layers=len(self.backbone.depth), room=pieces.shape[1] + most)
         self.segments = torch.tensor([int(prompt.segments[-1]) for prompt in prompts], device=self.device)

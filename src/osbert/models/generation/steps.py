@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,33 +39,36 @@ class StepProduct:
         """Take weight (outputs, inputs) and bias (outputs,). They are copied only if their precision differs."""
         self.weight = weight.detach().to(precision)
         self.bias = None if bias is None else bias.detach().to(precision)
-        self.laid_out: Tensor | None = None
-        self.transposed: Tensor | None = None
+        self.precision = precision
+        self.order: Literal["plain", "transposed", "blocked"] = "plain"
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Return the product (M, outputs) in the precision of the weight; rows of another precision are converted."""
-        rows = rows.to(self.weight.dtype)
-        if self.transposed is not None:
-            return rows @ self.transposed if self.bias is None else torch.addmm(self.bias, rows, self.transposed)
-        if self.laid_out is None:
+        rows = rows.to(self.precision)
+        if self.order == "transposed":
+            return rows @ self.weight if self.bias is None else torch.addmm(self.bias, rows, self.weight)
+        if self.order == "plain":
             return functional.linear(rows, self.weight, self.bias)
         # The operator that accepts a reordered weight; "none": no activation is fused with it.
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.laid_out, self.bias, "none", [], "")
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
         return made
 
     def lay_out(self, rows: int) -> None:
-        """Keep a copy of the weight in the order that is fastest for products of about `rows` rows, if any is."""
-        kind = self.weight.device.type
-        # bf16 products are oneDNN's on any CPU; float32 ones are MKL's, unless oneDNN is faster.
-        if kind != "cpu" or not (compiled(kind, self.weight.dtype) or spares_time()):
+        """Replace the weight by a copy in the order that is fastest for products of about `rows` rows, if any is."""
+        if not is_laid_out(self.weight.device, self.precision):
             return
         outputs, inputs = self.weight.shape
-        if rows == 1 and self.weight.dtype == torch.float32 and outputs > inputs:
+        if rows == 1 and self.precision == torch.float32 and outputs > inputs:
             # MKL adds up the rows of a transposed matrix twice as fast as it computes dot products with its rows. If
             # there are more inputs than outputs, the sums are read and written so often that it is slower.
-            self.transposed = self.weight.t().contiguous()
+            self.weight, self.order = self.weight.t().contiguous(), "transposed"
         else:
-            self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows)
+            self.weight, self.order = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows), "blocked"
+
+
+def is_laid_out(device: torch.device, precision: torch.dtype) -> bool:
+    """Return whether another order of weights is faster: for bf16 on any CPU, for float32 where oneDNN is faster."""
+    return device.type == "cpu" and (compiled(device.type, precision) or spares_time())
 
 
 class StepAttention:
@@ -193,6 +196,15 @@ class StepKind(NamedTuple):
     def of(cls, precision: torch.dtype, *, rows: int, most: int) -> StepKind:
         """Return the kind for steps of at most `rows` tokens and texts of at most `most` pieces."""
         return cls(precision, 0 if most < WORTHWHILE else 1 if rows == 1 else MANY)
+
+
+def copied(blocks: Sequence[Block], pieces: Tensor, kind: StepKind) -> int:
+    """Return the most bytes that StepWeights of these take beside the model itself."""
+    if kind.precision == pieces.dtype and not (kind.rows and is_laid_out(pieces.device, kind.precision)):
+        return 0
+    # A copy in another precision is replaced by its copy in another order: there is one of each matrix.
+    matrices = [one for block in dict.fromkeys(blocks) for one in block.parameters() if one.ndim == 2]
+    return sum(one.numel() for one in [*matrices, pieces]) * kind.precision.itemsize
 
 
 class StepWeights:

@@ -197,6 +197,8 @@ def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> Pr
     length = {"minutes": minutes} if minutes else {"steps": max(1, round(HEAD_SHARE * plan.settings.training.steps))}
     settings = {f"{part}.{key}": value for part in ("data", *fresh) for key, value in whole[part].items()}
     settings |= {f"training.{key}": whole["training"][key] for key in ("device", "precision", "compile", "seed")}
+    if len(fresh) < 2:  # a curriculum divides the steps among several
+        settings["data.curriculum"] = "together"
     return replace(
         main,
         recipe=HEADS,

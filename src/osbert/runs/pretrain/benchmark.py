@@ -15,7 +15,7 @@ from osbert.evaluation.speed import FORMULA, peak
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs import bench_corpus
 from osbert.runs.pretrain.passes import with_passes
-from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings, table_of
 from osbert.runs.pretrain.speed_test import SpeedTest, loader_ceiling, phases
 from osbert.training.processor import choose
 
@@ -43,13 +43,15 @@ def measure_speed(
     if seconds <= 0:
         raise UserError(f"--seconds must be above 0, not {seconds:g}.", code="invalid-value")
     name, settings = recipe or RECIPES[choose().device.type], settings or {}
-    model = read_settings(name, settings, opening=opening).model
+    chosen = read_settings(name, settings, opening=opening)
+    model, objectives = chosen.model, [getattr(chosen, table_of(one)) for one in chosen.objectives]
     with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
         if corpus is None:
             corpus = bench_corpus.synthetic_corpus(
                 Path(folder) / "text",
                 vocabulary=model.vocabulary or VOCABULARY,
                 padding=max(0, getattr(model, "first_position", 0) - 1),  # positions begin behind it
+                document_sentences=max(objective.document_sentences for objective in objectives),
             ).folder
         plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
         return _figures(with_passes(plan, Path(folder) / "run"), Path(folder) / "run", seconds=seconds)

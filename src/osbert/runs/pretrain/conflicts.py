@@ -53,4 +53,4 @@ def _in_turn(objectives: Mapping[str, Objective], data: DataSettings, model: Siz
         yield f'data.curriculum = "{data.curriculum}" is not for streams, which one objective reads. Drop one.'
     tasks, wanted = getattr(model, "tasks", 0), len(objectives)
     if 0 < tasks < wanted:
-        yield f"model.tasks is {tasks}, but there are {wanted} objectives. Set model.tasks = {wanted}."
+        yield f"model.tasks is {tasks}, but there are {wanted} objectives. Set model.tasks = {wanted}, or name fewer."

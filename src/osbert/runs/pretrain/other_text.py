@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain
 
 from osbert.data.batch import Batch
-from osbert.data.step import Cursor
+from osbert.data.stages import first_steps
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.tracking import BEFORE, GENERAL
 
 STEPS = 4
-"""Amount of general text for evaluation, in steps."""
+"""Amount of general text for evaluation, in steps; with a curriculum, of each objective."""
 
 
 def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
@@ -22,8 +22,7 @@ def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
     if plan.general is not None:
         data = replace(plan.settings.data, held_out=0.0)
         whole = replace(plan, corpus=plan.general, settings=replace(plan.settings, data=data))
-        loader = whole.loader(length=data.length)
-        found[GENERAL] = [batch for step in islice(loader.steps(Cursor()), STEPS) for batch in step.batches]
+        found[GENERAL] = [*chain(*first_steps(whole.loader(length=data.length), STEPS))]
     return {name: batches for name, batches in found.items() if batches}
 
 

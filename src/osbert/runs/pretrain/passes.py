@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from osbert.data.batch import Batch
 from osbert.data.loader import PretrainingLoader
-from osbert.data.stages import Stages
-from osbert.data.step import Cursor
+from osbert.data.stages import Stages, first_steps
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
@@ -52,11 +51,16 @@ BYTES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A pass that was tried: its tokens, tokens per second, seconds of the test, bytes of a run with it at its peak."""
+    """Passes of at most `tokens` tokens that were tried, one of each objective of a curriculum.
+
+    `speed`: tokens per second. `seconds`: of the test; `round_seconds`: of the passes once. `memory`: bytes of a run
+    with such passes at its peak.
+    """
 
     tokens: int
     speed: float
     seconds: float
+    round_seconds: float
     memory: float
 
 
@@ -126,7 +130,7 @@ class PassTest:
         self.plan, self.length, self.group = plan, length, group
         # Compiling takes a minute, and which size is fastest hardly depends on it.
         training = replace(settings.training, compile="no", checkpoint_every=0)
-        loader = self._loader(group.size)
+        loader = self._loader(group.size, 0)
         self.trainer = Trainer(build_learner(plan), loader, settings.optimizer, training, scratch, group)
         self.processor = self.trainer.processor
         self.seconds = min(SECONDS, PART * 60 * settings.minutes or SECONDS)
@@ -150,13 +154,15 @@ class PassTest:
             fits = self.weights + 2 * (measured.memory - self.weights - self.before) < self.free
             if not all(self.group.gathered(fits, "free memory")):
                 return found, FULL
-            if sum(one.seconds for one in found) + 2 * measured.tokens / measured.speed > self.seconds:
+            if sum(one.seconds for one in found) + 2 * measured.round_seconds > self.seconds:
                 return found, "larger ones take too long to try"
         return found, "all there are"
 
     def _measured(self, tokens: int) -> Pass | None:
-        """Return the measurements of passes of about `tokens` tokens, None if memory ran out."""
+        """Return the measurements of passes of at most `tokens` tokens, None if memory ran out."""
         batches = self._batches(tokens)
+        # Texts shorter than a sequence leave passes less than full; all processes must know the same speed.
+        real = sum(self.group.gathered(sum(batch.size for batch in batches), "tokens of passes")) / self.group.size
         taken: list[float] = []
         while len(taken) <= ROUNDS and sum(taken) < WARM:
             seconds = self.trainer.rehearse(batches)
@@ -165,17 +171,26 @@ class PassTest:
             taken.append(seconds)
         return Pass(
             tokens=tokens,
-            speed=tokens / min(taken),
+            speed=real / min(taken),
             seconds=sum(taken),
+            round_seconds=min(taken),
             memory=peak_memory(self.processor) + self.weights,
         )
 
-    def _batches(self, tokens: int) -> Sequence[Batch]:
-        return next(self._loader(max(1, tokens // self.length) * self.group.size).steps(Cursor())).batches
+    def _batches(self, tokens: int) -> list[Batch]:
+        """Return the largest pass of at most `tokens` tokens in a step of each objective, as full as in the run."""
+        whole = self.plan.settings.data.batch
+        sequences = math.ceil(tokens / self.length) * self.group.size
+        while True:
+            steps = first_steps(self._loader(min(sequences, whole), tokens))
+            # The first pass of several is full, and the sequences are in the order of their lengths.
+            if sequences >= whole or all(len(batches) > 1 for batches in steps):
+                return [max(batches, key=lambda batch: batch.size) for batches in steps if batches]
+            sequences *= 2
 
-    def _loader(self, batch: int) -> PretrainingLoader | Stages:
+    def _loader(self, batch: int, tokens: int) -> PretrainingLoader | Stages:
         settings = self.plan.settings
-        data = replace(settings.data, batch=batch, micro_tokens=0, pool=min(settings.data.pool, POOL))
+        data = replace(settings.data, batch=batch, micro_tokens=tokens, pool=min(settings.data.pool, POOL))
         plan = replace(self.plan, settings=replace(settings, data=data))
         return plan.loader(length=self.length).part(self.group.part)
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from osbert.data.batch import Batch
-from osbert.data.step import Cursor
+from osbert.data.stages import first_steps
 from osbert.errors import UserError
 from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
@@ -131,7 +131,7 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
     # A sequence of 512 tokens costs more a token than one of 128: the mean over the phases of the run.
-    steps = [(next(plan.loader(length=phase.length).steps(Cursor())).batches, phase.share) for phase in phases(plan)]
+    steps = [(first_steps(plan.loader(length=phase.length)), phase.share) for phase in phases(plan)]
     plans = {one.settings.model: one for shape in sorted(shapes) for one in [sized(plan, *shape)]}
     sizes = sorted((_count(one, steps) for one in plans.values()), key=lambda size: size.flops)
     if not sizes[0].weights:
@@ -203,12 +203,16 @@ def counted_memory(size: Size, *, half: bool = False) -> float:
     return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
 
 
-def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
+def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Sequence[Batch]], float]]) -> Size:
+    """Return the size of a plan. `steps`: for each phase, a step of each objective, and the phase's fraction."""
     model = plan.settings.model
     backbone = model.empty()
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
-    samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
-    flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
+    samples = [([StepSize.of(learner, batches) for batches in phase], share) for phase, share in steps]
+    flops = sum(
+        share * sum(training_flops(learner, size) for size in sizes) / sum(size.tokens for size in sizes)
+        for sizes, share in samples
+    )
     scored = [
         name
         for objective in plan.objectives.values()
@@ -216,7 +220,10 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
         if answers == "pieces"
     ]
     length = plan.settings.data.length
-    pieces = statistics.fmean(sum(size.labels[name] for name in scored) / size.tokens for size, _ in samples)
+    # With a curriculum the objective that scores most decides how much memory is needed.
+    pieces = statistics.fmean(
+        max(sum(size.labels.get(name, 0) for name in scored) / size.tokens for size in sizes) for sizes, _ in samples
+    )
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),

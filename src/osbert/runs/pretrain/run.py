@@ -89,15 +89,17 @@ class PretrainingRun:
         self._adapt(trainer)
         if self.plan.budget is not None:
             self.clock = RunClock(self.plan, trainer, self.paced, self.group)
-        with contextlib.closing(self.group.each(partial(self._metrics, trainer))) as metrics:
-            metrics.go_back(trainer.step)
-            try:
+        try:
+            with contextlib.closing(self.group.each(partial(self._metrics, trainer))) as metrics:
+                metrics.go_back(trainer.step)
                 self._loop(trainer, metrics)
-            except UserError as error:
-                if trainer.hopeless:
-                    raise self._failed(trainer, str(error)) from error
-                raise
-        self._pass_on(trainer)  # a tracker may fail as it ends
+        except UserError as error:
+            if trainer.hopeless:
+                raise self._failed(trainer, str(error)) from error
+            raise
+        finally:
+            # An error may explain itself by an earlier notice, and a tracker may fail as it ends.
+            self._pass_on(trainer)
         if not _over(trainer) or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
@@ -184,12 +186,11 @@ class PretrainingRun:
             )
 
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
-        if self.plan.origin is not None:
-            if fresh:
-                names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
-                self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
-            for remark in self.plan.remarks:
-                self._say(remark)
+        if self.plan.origin is not None and fresh:
+            names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
+            self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
+        for remark in self.plan.remarks:
+            self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         held_out, others = self.loader.held_out(), self._other_text()
@@ -206,30 +207,33 @@ class PretrainingRun:
             raise
         if OWED in trainer.memory or not trainer.finished:
             trainer.save()
-        self._pass_on(trainer)
 
     def _steps(self, trainer: Trainer, metrics: Metrics | SilentMetrics, evaluate: Callable[[], None]) -> None:
         """Take the remaining steps, or those before a wish to stop."""
         every, models = trainer.settings.evaluate_every, trainer.settings.models_every
         if OWED in trainer.memory:
             evaluate()
-        for progress in () if OWED in trainer.memory or _over(trainer) else trainer.run():
-            line = metrics.step(progress)
-            if self.clock is not None and self.clock.correct():
-                self._say(f"From step {trainer.step:,} on there are {trainer.pace.steps:,} steps, to end in time.")
-            if due := trainer.finished or (every and progress.step % every == 0):
-                trainer.memory[OWED] = True
-            if models and progress.step % models == 0:
-                self._keep_model(trainer)
-            self.settled = trainer.step
-            self.watch(progress)
-            if line is not None:
-                self.watch(Measurement(of="training", values=line))
-            if due:
-                evaluate()
-            self._pass_on(trainer)
-            if ENDED in trainer.memory or (self._stop_wished() and not trainer.finished):
-                break  # after the last step the trainer goes on to its checkpoint
+        if OWED in trainer.memory or _over(trainer):
+            return
+        # Closed here and not when it is collected: a checkpoint in the background is whole before the lock is given up.
+        with contextlib.closing(trainer.run()) as steps:
+            for progress in steps:
+                line = metrics.step(progress)
+                if self.clock is not None and self.clock.correct():
+                    self._say(f"From step {trainer.step:,} on there are {trainer.pace.steps:,} steps, to end in time.")
+                if due := trainer.finished or (every and progress.step % every == 0):
+                    trainer.memory[OWED] = True
+                if models and progress.step % models == 0:
+                    self._keep_model(trainer)
+                self.settled = trainer.step
+                self.watch(progress)
+                if line is not None:
+                    self.watch(Measurement(of="training", values=line))
+                if due:
+                    evaluate()
+                self._pass_on(trainer)
+                if ENDED in trainer.memory or (self._stop_wished() and not trainer.finished):
+                    break  # after the last step the trainer goes on to its checkpoint
 
     def _evaluate(
         self,

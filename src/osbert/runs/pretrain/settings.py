@@ -12,7 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
-from osbert.data.stages import Stages
+from osbert.data.stages import Stages, require_sequences
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
@@ -120,7 +120,7 @@ class PretrainPlan:
         """Return the entry for run.json with the time taken so far; of a resumed run, since it was resumed."""
         if self.budget is None:
             return {}
-        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 6), "resumed": resumed}
 
     def loader(self, *, length: int) -> PretrainingLoader | Stages:
         """Return the loader of steps with sequences of at most `length` tokens."""
@@ -181,6 +181,8 @@ def read_plan(
     if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
+    if before is not None:
+        remarks += before.moved_tasks(settings.objectives, settings.data.curriculum)
     corpus = local_copy(corpus)
     opened = Corpus.open(corpus)
     if out is not None:
@@ -199,7 +201,6 @@ def read_plan(
         tokenizer=tokenizer,
         origin=before,
         given=chosen,
-        remarks=tuple(remarks),
     )
     if out is not None:
         _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
@@ -207,8 +208,9 @@ def read_plan(
     _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
+    unused = _unused_documents(plan, problems)
     problems.stop_if_any()
-    return plan
+    return dataclasses.replace(plan, remarks=(*remarks, *unused))
 
 
 def _recipe_settings(name: str, part: str) -> frozenset[str]:
@@ -328,12 +330,37 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
         if length > settings.model.length:
             told = f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
             problems.add(told, code="invalid-setting")
+        for named, objective in plan.objectives.items():
+            if length < (least := objective.shortest(plan.tokenizer.form)):
+                told = f"data.{name} is {length:,}, but sequences of {named} have {least} tokens or more."
+                problems.add(told, code="invalid-setting")
         try:
-            plan.loader(length=length)
+            require_sequences(plan.loader(length=length))
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
             problems.add(str(error), code="invalid-setting")
+
+
+def _unused_documents(plan: PretrainPlan, problems: Problems) -> list[str]:
+    """Return a remark on the documents that an objective skips; add a problem if it can use none."""
+    remarks, corpus = [], plan.corpus
+    for name, objective in plan.objectives.items():
+        if not (needed := objective.document_sentences):
+            continue
+        used = int((corpus.document_sentences == needed).sum())
+        if corpus.deduplicated:
+            told = f"{name} needs every line of a document, but {corpus.folder} was built with --deduplicate. "
+            problems.add(f"{told}Build it again without.", code="invalid-setting")
+        elif not used:
+            told = f"{corpus.folder} has no document of {needed} sentences, and {name} learns from no others."
+            problems.add(told, code="too-little-data")
+        elif used < corpus.documents:
+            remarks.append(
+                f"{name} learns from {used:,} of {corpus.documents:,} documents: the others do not have {needed} "
+                "sentences."
+            )
+    return remarks
 
 
 def _check_form(plan: PretrainPlan, problems: Problems) -> None:

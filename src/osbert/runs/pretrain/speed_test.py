@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.data.loader import PretrainingLoader
-from osbert.data.stages import Stages
-from osbert.data.step import Cursor
+from osbert.data.pace import Pace
+from osbert.data.stages import Stages, first_steps
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
+from osbert.training import memory
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed, loader_speed, probe, resident_memory
 from osbert.training.trainer import Trainer
@@ -46,6 +48,8 @@ class SpeedTest:
 
     def __init__(self, plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> None:
         """Build the learner. Files of the test go to the folder `scratch`, which the caller removes."""
+        # What an earlier test has freed would count as memory of before, and hide what this one takes.
+        memory.release()
         self.memory_before = resident_memory()
         started = time.perf_counter()
         self.plan = plan
@@ -68,12 +72,12 @@ class SpeedTest:
             self.trainer = Trainer(self.learner, loader, settings.optimizer, training, self.scratch, self.group)
             return self.trainer
 
-        return probe(begin, batch=settings.data.batch, seconds=seconds)
+        return probe(begin, batch=settings.data.batch, seconds=seconds, turns=turns(self.plan))
 
     def flops_per_token(self, length: int) -> float:
-        """Return the FLOPs of training on one token, as a mean over a step."""
-        step = next(self._loader(length, batch=self.plan.settings.data.batch).steps(Cursor()))
-        size = StepSize.of(self.learner, step.batches)
+        """Return the FLOPs of training on one token, as a mean over a step of each objective."""
+        steps = first_steps(self._loader(length, batch=self.plan.settings.data.batch))
+        size = StepSize.of(self.learner, itertools.chain(*steps))
         return training_flops(self.learner, size) / size.tokens
 
     def checkpoint_seconds(self) -> float:
@@ -87,10 +91,22 @@ class SpeedTest:
     def _loader(self, length: int, *, batch: int) -> PretrainingLoader | Stages:
         settings = self.plan.settings
         data = replace(settings.data, batch=batch, pool=min(settings.data.pool, POOL))
-        return replace(self.plan, settings=replace(settings, data=data)).loader(length=length).part(self.group.part)
+        return _endless(replace(self.plan, settings=replace(settings, data=data)), length).part(self.group.part)
+
+
+def turns(plan: PretrainPlan) -> int:
+    """Return the steps after which those of a test repeat: with a curriculum, its objectives take turns."""
+    return 1 if plan.settings.data.curriculum == "together" else len(plan.objectives)
 
 
 def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:
     """Return the tokens per second of the loader alone, with full pools: an upper bound for training."""
     pool = min(plan.settings.data.pool, plan.corpus.tokens)
-    return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)
+    return loader_speed(_endless(plan, length), pool_tokens=pool, seconds=seconds, turns=turns(plan))
+
+
+def _endless(plan: PretrainPlan, length: int) -> PretrainingLoader | Stages:
+    """Return the loader of a test, which sees all objectives: the first stage of a curriculum may have only one."""
+    loader = plan.loader(length=length)
+    loader.pace = Pace(planned=0)
+    return loader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,21 @@ class Origin:
             for name, rate in lower.items()
         ]
         return replace(optimizer, **lower), lines
+
+    def moved_tasks(self, objectives: Sequence[str], curriculum: str) -> list[str]:
+        """Return a remark if objectives get another row of the table of tasks than they had in the encoder's run.
+
+        An objective has the row of its place among the objectives, and without a curriculum all have the first one.
+        """
+        before = recipe.read(self.recipe())
+        if not getattr(self.architecture, "tasks", 0) or before.get("data", {}).get("curriculum") in (None, "together"):
+            return []
+        rows = {name: 0 if curriculum == "together" else row for row, name in enumerate(objectives)}
+        moved = [name for row, name in enumerate(before["objectives"]) if rows.get(name, row) != row]
+        return moved and [
+            f"{' and '.join(moved)} had another row of the task embedding in {self.folder}, whose objectives are "
+            f"{', '.join(before['objectives'])}. To keep the rows, name the objectives in this order."
+        ]
 
     def table(self) -> dict[str, Any]:
         """Return the model's part of a recipe: family and settings. The vocabulary is that of the corpus."""

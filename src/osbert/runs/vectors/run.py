@@ -130,7 +130,7 @@ class VectorRun:
         """Return the time taken since this process began, for a run with a time budget."""
         if not self.settings.minutes:
             return {}
-        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": self.resumed}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 6), "resumed": self.resumed}
 
     def _rounds(self, learner: AnyLearner) -> Tensor | None:
         """Return the learnt tables; None if a wish stopped the run before its end."""

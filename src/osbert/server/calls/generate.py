@@ -67,7 +67,10 @@ class GenerateCall(Call):
     reply = GenerateAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return an item for the prompt of each text. Raises Refusal (422) if a prompt is too long or empty."""
+        """Return an item for the prompt of each text.
+
+        Raises Refusal: 422 if a prompt is too long or empty, 413 if the memory does not suffice for it.
+        """
         writer = self._writer(model, values)
         items = []
         for place, given in enumerate(values["texts"]):
@@ -82,6 +85,10 @@ class GenerateCall(Call):
             if lack := writer.lack(prompt):
                 raise Refusal(422, lack, field=field)
             items.append(Item(prompt, (prompt.source or prompt,)))
+        try:
+            writer.writer.require_memory([item.value for item in items])
+        except UserError as error:
+            raise Refusal(413, str(error), field=writer.writer.options.costliest) from error
         return items
 
     def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep]:
@@ -107,7 +114,7 @@ class GenerateCall(Call):
         from osbert.inference.generate import TextWriter, options_of  # torch: in workers alone
 
         given = GivenOptions(**{name: values[name] for name in OPTIONS})
-        for field, fault in options_of(model.engine.task, given).faults():
+        for field, fault in options_of(model.engine, given).faults():
             raise Refusal(422, f"{fault}.", field=field)
         try:
             writer = TextWriter.of(model.engine, given)

@@ -26,18 +26,25 @@ const session = {
 const views = { text: textView(session), file: fileView(session), nearest: nearestView(session), attention: attentionTextView(session) };
 let models = [];
 
+/** Return the entries of the list for a model: one that fills masks and writes has two. `entry`: what the list calls it. */
+function entries(model) {
+  const first = { ...model, entry: model.name };
+  if (!(model.writes && model.kind === "pretraining")) return [first];
+  return [first, { ...model, entry: `${model.name} – writing`, kind: "source_writer", explains: false }];
+}
+
 async function load() {
-  models = await session.client.models();
+  models = (await session.client.models()).flatMap(entries);
   const link = linked(location.hash);
-  const before = link.model ?? session.model?.name;
-  const option = ({ name }) => element("option", { value: name, selected: name === before }, name);
+  const before = link.model ?? session.model?.entry;
+  const option = ({ entry }) => element("option", { value: entry, selected: entry === before }, entry);
   fill(found("model"), models.map(option));
   await follow(link);
 }
 
 /** Turn to the model of a link and ask it the texts; without one, to the model that is chosen. */
 async function follow({ model, values }) {
-  if (model && !models.some(({ name }) => name === model)) {
+  if (model && !models.some(({ entry }) => entry === model)) {
     await choose();
     throw new Error(`The link is to the model ${model}, which is not served here.`);
   }
@@ -58,8 +65,8 @@ async function need(work) {
 }
 
 async function choose() {
-  const model = models.find((one) => one.name === found("model").value);
-  const another = () => found("model").value !== model.name; // chosen while this one's module came
+  const model = models.find((one) => one.entry === found("model").value);
+  const another = () => found("model").value !== model.entry; // chosen while this one's module came
   found("main").setAttribute("aria-busy", "true");
   try {
     const kind = await kindOf(model);
@@ -85,9 +92,8 @@ async function kindOf({ kind, call }) {
   return import(`./kinds/${kind}.js`);
 }
 
-function facts({ labels: all, length, range, writes }, { does, streams, named = (names) => names }) {
+function facts({ labels: all, length, range }, { does, named = (names) => names }) {
   const parts = [does];
-  if (writes && !streams) parts.push("writes texts by /v1/generate");
   const labels = named(all ?? []);
   if (labels.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
   if (range) parts.push(`${range.map((end) => end.toLocaleString("en")).join(" to ")} in training`);

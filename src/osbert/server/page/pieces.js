@@ -1,4 +1,4 @@
-// The pieces that a text was made of.
+// The pieces of the texts that a model read.
 
 import { counted, element } from "./elements.js";
 
@@ -17,7 +17,7 @@ export function pieces(told) {
   return element(
     "details",
     { class: "pieces", open: total <= MANY },
-    element("summary", {}, `The ${counted(total, "piece")} it was made of${among}`),
+    element("summary", {}, `The ${counted(total, "piece")} that ${total === 1 ? "was" : "were"} read${among}`),
     sequences.map((sequence) => element("ol", { class: "chips", dir: "auto" }, sequence.map(chip))),
   );
 }

@@ -87,7 +87,9 @@ function answers(table, work, kind, places) {
       {},
       element("th", { scope: "row", class: "number" }, table.rows[place].line),
       element("td", { dir: "auto" }, element("div", { class: "cut" }, textOf(table, work, kind, place))),
-      element("td", { dir: "auto", class: "right" }, kind.said(work.done[place].answer, work.rows[place])),
+      kind.listed
+        ? element("td", { dir: "auto" }, kind.listed(work.done[place].answer))
+        : element("td", { dir: "auto", class: "right" }, kind.said(work.done[place].answer, work.rows[place])),
     );
   const head = [unit(table), "Text", "Answer"].map((title, place) => element("th", { scope: "col", class: place === 0 && "number" }, title));
   const made = element(

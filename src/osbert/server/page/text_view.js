@@ -80,7 +80,7 @@ export function textView(session) {
       const reply = await (kind.streams ? client.stream(path, whole, options) : client.post(path, whole, options));
       const [answer] = kind.answers(reply);
       const windows = remark(answer.windows ?? reply.windows?.[0] ?? reply.windows);
-      fill(shown, kind.show(answer, row, model), windows, why(session, row), pieces(reply.pieces), linkOf(linkTo("text", model.name, row)));
+      fill(shown, kind.show(answer, row, model), windows, why(session, row), pieces(reply.pieces), linkOf(linkTo("text", model.entry, row)));
       say(kind.said(answer, row));
     } catch (error) {
       if (error.name === "AbortError") {

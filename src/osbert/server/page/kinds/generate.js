@@ -25,18 +25,27 @@ export function answers(reply) {
   return reply.generations;
 }
 
-export function said({ pieces, ended }) {
-  const count = `${counted(pieces, "piece")} written`;
-  return ended === "end" ? count : `${count}, which is the most: the text may be unfinished`;
+export function said({ pieces }) {
+  return `${counted(pieces, "piece")} written`;
 }
 
 /** Return what is shown while the text grows. */
 export function growing(text) {
-  return element("p", { class: "text written", dir: "auto" }, text.trimStart());
+  return element("p", { class: "text written growing", dir: "auto" }, text.trimStart());
 }
 
-export function show({ text }) {
-  return [growing(text)];
+export function show({ text, ended }) {
+  return [element("p", { class: "text written", dir: "auto" }, text.trimStart()), limit(ended)];
+}
+
+/** Return a remark on a text that ended at the most pieces; null on others. */
+export function limit(ended) {
+  return ended === "end" ? null : element("p", { class: "hint" }, "That is the most that may be written: the text may be unfinished.");
+}
+
+/** Return the answer of a row in the table of a file. */
+export function listed({ text }) {
+  return element("div", { class: "cut" }, text.trim());
 }
 
 export function cells({ text }) {

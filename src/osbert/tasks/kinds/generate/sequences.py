@@ -54,8 +54,7 @@ class SourceLayout:
             return self.packer.room(1)
         if apart or room < 1:
             raise UserError(
-                f"most is {self.most:,} pieces, but the model reads {self.packer.length:,} tokens. "
-                "Give a smaller --most.",
+                f"most is {self.most:,} pieces, but the model reads {self.packer.length:,} tokens. Lower most.",
                 code="invalid-value",
             )
         return room
