@@ -20,6 +20,7 @@ from osbert.console.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
 from osbert.peers import option_meant
+from osbert.reading.remote import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
 from osbert.training.interruption import STATUS
@@ -202,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except UserError as error:
         message = str(_with_options(error, app, words) if isinstance(error, UnknownSetting) else error)
-        output.print_error(message, code=error.code, codes=error.codes)
+        output.print_error(explain_addresses(message), code=error.code, codes=error.codes)
         return 1
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()

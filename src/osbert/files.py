@@ -33,6 +33,8 @@ LOGS = ("log", "log[-_.]*", "log[0-9]*", "*.log", "*.out", "*.err")
 PART = ".part"
 """Ending of the name of a private folder, see `_private_folder`."""
 PRIVATE = re.compile(r"\.[0-9a-f]{8}" + re.escape(PART) + "$")
+ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}")
+"""The beginning of an address such as s3://BUCKET; a Path has one slash of two."""
 SEAL = "sha256"
 """The key under which a sealed file keeps its hash."""
 LONGEST = 200
@@ -160,6 +162,12 @@ def hidden(path: Path, ending: str) -> Path:
 
 def require_path(out: Path) -> None:
     """Raise UserError if nothing can be written at an output's path: the root, below a file, or no name of a file."""
+    if (address := ADDRESS.match(str(out))) and not os.path.lexists(out.parts[0]):
+        raise UserError(
+            f"{address[1]}://{str(out)[address.end() :]}: this output is written to local paths only. Give another "
+            "--out.",
+            code="unknown-scheme",
+        )
     try:
         root = os.path.realpath(out) == os.path.realpath(out.absolute().anchor)
         os.lstat(out)

@@ -14,7 +14,8 @@ import osbert
 from osbert.console.opening_options import served
 from osbert.errors import UserError
 from osbert.inference.vectors.reading import open_vectors
-from osbert.interop.hub import locate
+from osbert.interop.hub import default_out, locate
+from osbert.lock import claim
 from osbert.reading import remote
 from osbert.reading.inputs import find_inputs
 from osbert.reading.remote import ObjectAddress, StoredObject, local_copy, local_output
@@ -80,6 +81,7 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     s3.pipe_file("box/in.csv", b"text\na good film\n")
     folder = locate("s3://box/run").path
     assert not (folder / "checkpoints").exists()
+    assert default_out(folder, "-onnx") == Path("run-onnx"), "not in the cache"
     assert served("s3://box/run") == f"run={folder}" and served("mine=s3://box/run") == f"mine={folder}"
     counts = osbert.predict("s3://box/run", "s3://box/in.csv", out="s3://box/out/said.csv")  # type: ignore[arg-type]
     assert counts.rows == 1
@@ -269,8 +271,13 @@ def test_addresses_are_the_users_alone(tmp_path: Path, monkeypatch: pytest.Monke
     """A path, which a file may have named, is no address of a model; a local folder of that name comes first."""
     assert locate(Path("s3://box/run")).path == Path("s3://box/run")
     monkeypatch.chdir(tmp_path)
+    for out in ("s3://box/corpus", "https://example.org/a"):
+        with refusal("unknown-scheme", out), claim(Path(out)):
+            pytest.fail("no folder of that name is made")
     (tmp_path / "s3:" / "box").mkdir(parents=True)
     assert local_copy("s3:/box") == Path("s3:/box")
+    with refusal("unknown-output-format", "s3://box/a.xyz"), local_output("s3://box/a.xyz") as place:
+        raise UserError(f"{place}: no format", code="unknown-output-format")
     with refusal("unknown-scheme", "ftp://"):
         local_copy("ftp://box/a.csv")
     monkeypatch.setitem(remote.SCHEMES, "gs", ("no_such_library", "pip install gcsfs"))

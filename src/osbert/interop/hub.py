@@ -21,6 +21,7 @@ from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_names
 from osbert.reading.remote import ObjectAddress, local_copy
+from osbert.reading.remote_cache import address_of
 from osbert.terminal import in_megabytes
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -110,8 +111,10 @@ def origin(path: Path) -> dict[str, str]:
 def default_out(model: Path, ending: str) -> Path:
     """Return the default output path of a command for a model.
 
-    It is next to the model; for a model in the hub's cache or an installed package, in the current folder.
+    It is next to the model; for a model in a cache or an installed package, in the current folder.
     """
+    if address_of(model) != str(model):
+        return Path(model.name + ending)
     if found := origin(model):
         return Path(found["name"].rpartition("/")[2] + ending)
     for package in (model, model.parent):

@@ -14,6 +14,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +33,8 @@ SCHEMES = {
     "hf": ("huggingface_hub", "pip install huggingface_hub"),
 }
 """The object stores: the library that fsspec reads each with, and how it is installed."""
-TRIES = 3
+TRIES, REQUESTS = 3, 8
+"""Most tries of a request; requests at a time."""
 BLOCK = 2**24
 """Bytes of one request, which is repeated alone if the connection is lost."""
 TIMES = ("LastModified", "updated", "mtime")
@@ -84,7 +86,8 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
         try:
-            yield folder / address.name
+            with address.naming(folder / address.name):
+                yield folder / address.name
             address.upload(files, folder)
             shutil.rmtree(folder)
         finally:
@@ -100,6 +103,17 @@ def shown(given: Path | str) -> str:
     """
     found = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
     return str(given) if found is None or found[1] not in SCHEMES else f"{found[1]}://{found[2]}"
+
+
+def explain_addresses(message: str) -> str:
+    """Return an error message with both slashes of its addresses, and a hint: they were taken for local paths.
+
+    >>> explain_addresses("s3:/bucket/a.csv: no such file.")
+    's3://bucket/a.csv: no such file. This option takes local paths only: copy the object to this machine first.'
+    """
+    text = re.sub(rf"\b({'|'.join(SCHEMES)}):/(?=[^/])", r"\1://", message)
+    hint = " This option takes local paths only: copy the object to this machine first."
+    return text if text == message else text + hint
 
 
 @dataclass(frozen=True)
@@ -148,7 +162,7 @@ class ObjectAddress:
         if scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UserError(
-                f"{given}: addresses with {scheme}:// are not read, only {known}, and local paths."
+                f"{scheme}://{path}: addresses with {scheme}:// are not read, only {known}, and local paths."
                 f"{nearest(scheme, SCHEMES)}",
                 code="unknown-scheme",
             )
@@ -183,6 +197,18 @@ class ObjectAddress:
             ) from error
         with self.explained("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
+
+    @contextmanager
+    def naming(self, place: Path) -> Iterator[None]:
+        """Name this address in the errors of the block, in place of the local path of its output."""
+        try:
+            yield
+        except UserError as error:
+            # Paths of unfinished work stay: the user may have to remove them.
+            text = re.sub(rf"{re.escape(str(place))}(?![./\w])", lambda _: self.url, str(error))
+            if text == str(error):
+                raise
+            raise UserError(text, code=error.code, codes=error.codes) from error
 
     def refuse_input(self, given: ObjectAddress | None) -> None:
         """Raise UserError if an output at this address would replace an input, itself or a file in the output."""
@@ -242,17 +268,10 @@ class ObjectAddress:
         """Fetch objects into a folder, which appears when all are there."""
         try:
             with whole_folder(entry) as aside:
-                for name, one in listing.items():
-                    target = aside / self.name / name if name else aside / self.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    source = f"{self.path}/{name}" if name else self.path
-                    with target.open("wb") as file:
-                        for start in range(0, one.size, BLOCK):
-                            with self.explained("read"):
-                                data = _block(files, source, start, min(start + BLOCK, one.size))
-                            file.write(data)
-                    sync(target)
-                    os.utime(target, ns=(one.modified, one.modified))
+                # Small objects take as long to ask for as to fetch: several at a time.
+                with ThreadPoolExecutor(REQUESTS) as pool:
+                    for _ in pool.map(partial(self._fetch_one, files, aside), *zip(*listing.items(), strict=True)):
+                        pass
                 if self._listing(files, without) != listing:
                     raise UserError(
                         f"{self.url} changed while it was fetched. Give the command again.", code="file-changed"
@@ -260,6 +279,18 @@ class ObjectAddress:
         except OSError:
             if not entry.is_dir():  # another process has fetched the same meanwhile
                 raise
+
+    def _fetch_one(self, files: Any, folder: Path, name: str, one: StoredObject) -> None:
+        target = folder / self.name / name if name else folder / self.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = f"{self.path}/{name}" if name else self.path
+        with target.open("wb") as file:
+            for start in range(0, one.size, BLOCK):
+                with self.explained("read"):
+                    data = _block(files, source, start, min(start + BLOCK, one.size))
+                file.write(data)
+        sync(target)
+        os.utime(target, ns=(one.modified, one.modified))
 
     @contextmanager
     def cached(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.reading.inputs import find_inputs
+from osbert.reading.remote import local_copy
 from osbert.reading.remote_cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.phrases import PhraseSearch
@@ -103,7 +104,7 @@ def build_corpus(
     settings = settings or CorpusSettings()
     plan = settings.plan()
     require_folder(out)
-    cutter = read_any_tokenizer(tokenizer, opening)
+    cutter = read_any_tokenizer(local_copy(tokenizer), opening)
     with claim(out), reading_copies():
         work = _prepared(files, cutter, out, settings, opening, watch)
         if work.report is not None:
