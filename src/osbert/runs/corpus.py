@@ -129,6 +129,17 @@ def build_corpus(
     return Corpus.open(out)
 
 
+def tokenizer_of(corpus: Corpus, opening: Opening = CAREFUL) -> AnyTokenizer:
+    """Return the tokenizer in a corpus's folder. Raises UserError if the corpus was built with another one."""
+    tokenizer = read_any_tokenizer(corpus.folder, opening)
+    if tokenizer.fingerprint != corpus.fingerprint:
+        raise UserError(
+            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again.",
+            code="mismatched-tokenizer",
+        )
+    return tokenizer
+
+
 def _prepared(
     files: Sequence[Path | str],
     tokenizer: AnyTokenizer,

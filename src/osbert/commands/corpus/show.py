@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.text import Text
 
 from osbert.console.output import Result
@@ -16,11 +15,11 @@ from osbert.console.printing import say
 from osbert.console.recipe_options import schemas
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
 from osbert.reading.remote import local_copy
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
+from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
 
 RECIPE = "bert-base"
@@ -92,19 +91,7 @@ def show(
         say(console, "Every file is what was written when the corpus was built.")
     console.print(report_text(folder, corpus.report))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")
-    _show_sample(corpus, SAMPLE if sample is None else sample, console)
-    return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
-
-
-def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
-    """Print the first sentences of some documents. Raises UserError if the tokenizer in the folder has changed."""
-    if not count:
-        return
-    tokenizer = read_any_tokenizer(corpus.folder)
-    if tokenizer.fingerprint != corpus.fingerprint:
-        raise UserError(
-            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again.",
-            code="mismatched-tokenizer",
-        )
-    for line in sample_text(corpus, tokenizer, count):
+    count = SAMPLE if sample is None else sample
+    for line in sample_text(corpus, tokenizer_of(corpus), count) if count else ():
         console.print(line, soft_wrap=True)
+    return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}

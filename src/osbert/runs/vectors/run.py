@@ -19,9 +19,9 @@ from osbert.corpus.task_options import cores
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_json
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
+from osbert.runs.corpus import tokenizer_of
 from osbert.runs.events import Measurement
 from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
@@ -61,13 +61,7 @@ class VectorRun:
 
         Raises UserError if the folder belongs to another run.
         """
-        self.tokenizer = read_any_tokenizer(self.corpus.folder)
-        if self.tokenizer.fingerprint != self.corpus.fingerprint:
-            raise UserError(
-                f"The tokenizer in {self.corpus.folder} is not the one that the corpus was built with: build the "
-                "corpus again.",
-                code="mismatched-tokenizer",
-            )
+        self.tokenizer = tokenizer_of(self.corpus)
         folder = RunFolder(self.out)
         table, defaults = recipe.as_table(self.settings), recipe.defaults(type(self.settings))
         # How many processes there are changes no setting of the method.
