@@ -21,6 +21,7 @@ from osbert.api.training import (
     extend_tokenizer,
     finetune,
     finetune_glue,
+    mix_corpora,
     pretrain,
     train_tokenizer,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "finetune_glue",
     "generate",
     "load",
+    "mix_corpora",
     "predict",
     "pretrain",
     "score",

@@ -64,7 +64,11 @@ GROUPS = {
     ),
     "corpus": (
         "Turn text files into a corpus that pretraining reads.",
-        {"build": "Build a corpus from text files.", "show": "Show a corpus: its report and a sample."},
+        {
+            "build": "Build a corpus from text files.",
+            "mix": "Mix corpora by weights.",
+            "show": "Show a corpus: its report and a sample.",
+        },
     ),
 }
 

@@ -83,6 +83,8 @@ CHEAP = (
     ("tokenizer extend {out}/vocabulary domain.txt --out {out}/extended --pieces 2", ""),
     ("tokenizer encode {out}/vocabulary cat", "piece"),
     ("corpus build text.txt --tokenizer {out}/vocabulary --out {out}/corpus --workers 1", ""),
+    ("corpus build text.txt --tokenizer {out}/vocabulary --out {out}/other --workers 1 --documents line", ""),
+    ("corpus mix {out}/corpus {out}/other --weights 3,1 --out {out}/mixed", ""),
     ("corpus show {out}/corpus", "documents"),
     ("evaluate run --data more.csv --out {out}/scores.json", "accuracy"),
     ("predict run good", "pos"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import unique
-from osbert.corpus.shards import ShardBlock
+from osbert.corpus.shards import Part, ShardBlock
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
 
@@ -20,11 +20,13 @@ class FakeCorpus:
     """Documents in memory, one shard, cut at sentence starts as the real corpus is."""
 
     folder = Path("fake")
+    mixed = False
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.sources = documents
         self.documents = len(documents)
         self.tokens = sum(map(len, documents))
+        self.parts = [Part(name="fake", shards=1, tokens=self.tokens, share=1.0)]
         self.places = [
             (number, sentence) for number, source in enumerate(documents) for sentence in range(_sentences(source))
         ]
@@ -38,6 +40,9 @@ class FakeCorpus:
                 first, size = place, 0
             size += length
         return [*blocks, ShardBlock(0, first, len(self.places))] if self.places else []
+
+    def size(self, block: ShardBlock) -> int:
+        return len(self.read(block).ids)
 
     def read(self, block: ShardBlock) -> Documents:
         parts = itertools.groupby(self.places[block.first : block.last], key=lambda place: place[0])

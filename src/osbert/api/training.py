@@ -104,6 +104,27 @@ def build_corpus(
     return corpus.build_corpus(paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, watch=watch)
 
 
+def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (), out: str | Path) -> Corpus:
+    """Mix corpora by weights into the folder `out`, which `pretrain` reads like any corpus; return it.
+
+    An epoch has as many tokens as all of them, divided by the weights, by default equally: of a small corpus several
+    readings, of a large one a part that goes on in the next epoch. No text is copied where there are hard links.
+
+    >>> import osbert
+    >>> from pathlib import Path
+    >>> for name in ("web", "law"):
+    ...     _ = Path(f"{name}.txt").write_text("The cat sat. It ran.\n\nThe dog ran. It sat.\n\n" * 100)
+    >>> tokenizer = osbert.train_tokenizer("web.txt", out="vocabulary", vocabulary=60)
+    >>> for name in ("web", "law"):
+    ...     _ = osbert.build_corpus(f"{name}.txt", tokenizer="vocabulary", out=name)
+    >>> [(part.name, part.share) for part in osbert.mix_corpora(["web", "law"], weights=[3, 1], out="mixed").parts]
+    [('web', 0.75), ('law', 0.25)]
+    """
+    from osbert.runs import mixture
+
+    return mixture.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
+
+
 def pretrain(
     recipe: str | Path = "",
     *,

@@ -269,7 +269,7 @@ class Build:
                 counts += read_counts(self.building, number)
         rest["seconds"] = round(time.monotonic() - began, 3)
         repairs = Repairs(**self.state.position.repairs)
-        report = make_report(shards, counts, tokenizer=self.tokenizer, repairs=repairs, rest=rest)
+        report = make_report(shards, unknown=int(counts[self.tokenizer.unknown]), repairs=repairs, rest=rest)
         written = write_array(self.folder / COUNTS, counts)
         manifest = {
             "format": FORMAT,

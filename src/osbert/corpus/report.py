@@ -6,32 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from osbert.reading.inputs import Repairs
-from osbert.text.file_tokenizer import AnyTokenizer
 
 UNKNOWN_LIMIT = 0.05
 """Fraction of words with [UNK] above which the vocabulary hardly fits the text."""
 
 
 def make_report(
-    shards: Sequence[Mapping[str, Any]],
-    counts: np.ndarray,
-    *,
-    tokenizer: AnyTokenizer,
-    repairs: Repairs,
-    rest: dict[str, Any],
+    shards: Sequence[Mapping[str, Any]], *, unknown: int, repairs: Repairs, rest: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the report of a corpus as in corpus.json.
 
-    `shards`: the entries of the manifest. `counts` (V,). `rest`: facts from the build: inputs, text_bytes, lines,
-    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters also left_out, the number
-    of documents that each filter dropped.
+    `shards`: the entries of the manifest. `unknown`: the number of unknown pieces. `rest`: facts of the build: inputs,
+    text_bytes, lines, duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters also
+    left_out, the number of documents that each filter dropped.
     """
     words = sum(shard["words"] for shard in shards)  # those that the word starts tell: segmented ones are longer
-    tokens = int(counts.sum())
-    unknown = int(counts[tokenizer.unknown])
+    tokens = sum(shard["tokens"] for shard in shards)
     report: dict[str, Any] = {
         "documents": sum(shard["documents"] for shard in shards),
         "sentences": sum(shard["sentences"] for shard in shards),

@@ -39,6 +39,16 @@ class ShardBlock:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a mixed corpus: its name, the number of its shards, its tokens, its share of an epoch's tokens."""
+
+    name: str
+    shards: int
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shard:
     """The memory-mapped arrays of one shard (see the module); data is read when it is used."""
 
@@ -130,9 +140,20 @@ class Corpus:
 
     @property
     def content(self) -> str:
-        """Return the SHA-256 of the hashes of all shards, which identifies the corpus of a run."""
-        files = json.dumps([shard["files"] for shard in self.manifest["shards"]], sort_keys=True)
-        return hashlib.sha256(files.encode()).hexdigest()
+        """Return the SHA-256 of the hashes of all shards, and of a mixture's parts, which identifies a run's corpus."""
+        facts = [shard["files"] for shard in self.manifest["shards"]] + self.manifest.get("mixture", [])
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def mixed(self) -> bool:
+        """Return whether it is a mixture, whose parts have shares of their own."""
+        return "mixture" in self.manifest
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the parts of a mixture, in the order of the shards; of another corpus all of it."""
+        whole = {"name": self.folder.name, "shards": len(self.manifest["shards"]), "tokens": self.tokens, "share": 1.0}
+        return [Part(**part) for part in self.manifest.get("mixture", [whole])]
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -218,6 +239,11 @@ class Corpus:
             sources=before + filled,
             cut=cut,
         )
+
+    def size(self, block: ShardBlock) -> int:
+        """Return the number of pieces of a block."""
+        sentences = self._shard(block.shard).sentences
+        return int(sentences[block.last]) - int(sentences[block.first])
 
     def outline(self, block: ShardBlock) -> tuple[int, NDArray[np.int64]]:
         """Return the number of pieces of a block, and the pieces at which documents begin (d,)."""

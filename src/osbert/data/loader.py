@@ -13,11 +13,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from osbert.corpus.shards import Corpus, ShardBlock
+from osbert.data.block_order import BlockOrder, in_shares
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.loader_settings import LoaderSettings
@@ -146,6 +148,7 @@ class PretrainingLoader:
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
         self.blocks_in_pool = max(1, round(settings.pool / size))
         self.training, self.held = self._divide(corpus.blocks(size))
+        self.order = BlockOrder.of(corpus, self.training)
         self.share = RankPart()
         self.notices: list[str] = []
         """Messages for the user, such as that a worker died; the caller shows them."""
@@ -236,8 +239,7 @@ class PretrainingLoader:
         """Yield the pools from `cursor` on, each with the order of its sequences and the position in it."""
         for epoch in itertools.count(cursor.epoch):
             drawn = epoch % self.settings.duplicates if self.settings.duplicates else epoch
-            order = self._rng(Purpose.ORDER, drawn).permutation(len(self.training)).tolist()
-            blocks = [self.training[number] for number in order]
+            blocks = self.order.epoch(drawn, partial(self._rng, Purpose.ORDER))
             starts = self._pool_starts()
             pools = self._repeated(len(starts) - 1, drawn, epoch)
             for visit in range(cursor.pool, len(pools)):
@@ -265,8 +267,8 @@ class PretrainingLoader:
 
     def _pool_starts(self) -> list[int]:
         """Return the boundaries of pools of nearly equal size, at least the setting's unless there is only one."""
-        pools = max(1, len(self.training) // self.blocks_in_pool)
-        return [len(self.training) * pool // pools for pool in range(pools + 1)]
+        pools = max(1, len(self.order) // self.blocks_in_pool)
+        return [len(self.order) * pool // pools for pool in range(pools + 1)]
 
     def _lay_out(self, documents: Documents, rng: np.random.Generator) -> Sequences | Examples:
         """Return the sequences of the first objective with a layout of its own, else spans of full length."""
@@ -317,7 +319,7 @@ class PretrainingLoader:
         out: set[ShardBlock] = set()
         if self.settings.held_out:
             share = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            out.update(self._gather(shuffled, max(1, share))[1])
+            out.update(self._gather(in_shares(self.corpus, shuffled), max(1, share))[1])
         kept = [block for block in blocks if block not in out]
         if sources(self._gather(kept, 1)[0]) < self.fewest:
             raise UserError(

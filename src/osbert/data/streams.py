@@ -131,7 +131,13 @@ class StreamLoader(PretrainingLoader):
         *,
         run_steps: int = 0,
     ) -> None:
-        """Divide the corpus and measure its streams. Raises UserError also if it is too short for one step."""
+        """Divide the corpus and measure its streams. Raises UserError also if it is mixed, or too short for a step."""
+        if corpus.mixed:
+            raise UserError(
+                f"{corpus.folder} is a mixture, whose parts are read in their shares; streams read a text in its own "
+                "order. Give one corpus, or take a model without memory.",
+                code="options-exclude-each-other",
+            )
         super().__init__(corpus, objectives, packer, settings, run_steps=run_steps)
         self.stream = self._stream(self.training, settings.batch)
 

@@ -34,6 +34,18 @@ def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
     return Group(table, *warnings, *(Text(f"  {place}", style="dim") for place in report["repairs"]["examples"]))
 
 
+def mixture_text(corpus: Corpus) -> Table:
+    """Return the parts of a mixture as a table: tokens, share of an epoch, and how often an epoch reads each."""
+    table = Table(title=f"Mixture {corpus.folder}, {corpus.tokens:,} tokens an epoch", title_justify="left")
+    table.add_column("corpus")
+    for name in ("tokens", "share", "times an epoch"):
+        table.add_column(name, justify="right")
+    for part in corpus.parts:
+        times = part.share * corpus.tokens / max(1, part.tokens)
+        table.add_row(Text(part.name), f"{part.tokens:,}", f"{part.share:.1%}", f"{times:.2f}")
+    return table
+
+
 def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:
     """Yield lines with the first sentences of documents from `count` positions of the corpus."""
     for document in _sample(corpus, count):

@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
 from osbert.reading.remote import local_copy
-from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
+from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
 
@@ -73,14 +73,7 @@ def show(
             code="options-exclude-each-other",
         )
     if masks:
-        from osbert.runs.pretrain.masks import sample_masks  # loads torch
-
-        opening = Opening(trust=trust)
-        chosen = given(settings, *schemas(recipe, settings, opening=opening))
-        found = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
-        for part in found.text(masks):
-            console.print(part, soft_wrap=isinstance(part, Text))
-        return {"sequences": len(found.examples), "rates": found.rates}
+        return _show_masks(folder, recipe, settings, masks=masks, opening=Opening(trust=trust))
     if settings or recipe != RECIPE:
         raise UserError(
             "Recipes and settings say how text is masked: give --masks 5 with them.", code="options-exclude-each-other"
@@ -90,8 +83,21 @@ def show(
         corpus.verify()
         say(console, "Every file is what was written when the corpus was built.")
     console.print(report_text(folder, corpus.report))
+    if corpus.mixed:
+        console.print(mixture_text(corpus))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")
-    count = SAMPLE if sample is None else sample
-    for line in sample_text(corpus, tokenizer_of(corpus), count) if count else ():
-        console.print(line, soft_wrap=True)
+    if sample != 0:
+        console.print(*sample_text(corpus, tokenizer_of(corpus), sample or SAMPLE), sep="\n", soft_wrap=True)
     return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
+
+
+def _show_masks(folder: Path, recipe: str, settings: Sequence[str], *, masks: int, opening: Opening) -> Result:
+    """Print sequences as a recipe masks them, and the measured rates."""
+    from osbert.runs.pretrain.masks import sample_masks  # loads torch
+
+    chosen = given(settings, *schemas(recipe, settings, opening=opening))
+    found = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
+    console = open_console()
+    for part in found.text(masks):
+        console.print(part, soft_wrap=isinstance(part, Text))
+    return {"sequences": len(found.examples), "rates": found.rates}

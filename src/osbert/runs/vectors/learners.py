@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from osbert.corpus.shards import Corpus, ShardBlock
+from osbert.data.block_order import BlockOrder
 from osbert.models.vectors import glove, word2vec
 from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
 
 BLOCK = 1 << 16
 """Words that are read and processed at a time. Windows do not cross the ends of a block."""
+PARTS = 128
+"""Approximate fewest blocks of a mixture."""
 ROUND = 64
 """Blocks in a round of word2vec. The tables are saved after each round."""
 LOOK = 50
@@ -30,8 +33,8 @@ CELLS = 1024
 """Most cells in a step of GloVe."""
 SPREAD = 16
 """Fewest vocabulary words per cell of a step, so that few cells of a step update the same row."""
-SHUFFLED, BLOCKS = 1, 2
-"""Numbers of the random orders of cells and of blocks."""
+SHUFFLED, BLOCKS, MIXED = 1, 2, 3
+"""Numbers of the random orders of cells, of blocks, and of the blocks of a mixture."""
 COUNTING = 1 / 3
 """Largest fraction of a time budget in which GloVe counts pairs; the rest of the corpus is then left out."""
 
@@ -75,8 +78,13 @@ class VectorLearner:
 
     @cached_property
     def blocks(self) -> list[ShardBlock]:
-        """The blocks of the corpus."""
-        return self.corpus.blocks(BLOCK)
+        """The blocks of the corpus; of a mixture those of its first epoch, in which each part has its share."""
+        if not self.corpus.mixed:
+            return self.corpus.blocks(BLOCK)
+        # Shares are counted in whole blocks, of which there must be many.
+        blocks = self.corpus.blocks(max(1, min(BLOCK, self.corpus.tokens // PARTS)))
+        order, seed = BlockOrder.of(self.corpus, blocks), self.settings.seed
+        return order.epoch(0, lambda *key: np.random.default_rng([seed, MIXED, *key]))
 
     def shuffled(self, epoch: int) -> Sequence[int]:
         """Return the numbers of the blocks in the random order of an epoch."""

@@ -1,0 +1,69 @@
+"""A mixture of corpora as a function: corpora and weights in, a folder that is pretrained on like any corpus out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from osbert.corpus.mixture import Mixture
+from osbert.corpus.shards import Corpus
+from osbert.errors import Problems, UserError
+from osbert.files import require_free, whole_folder
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.lock import claim
+from osbert.reading.remote import local_copy, shown
+from osbert.reading.remote_cache import reading_copies
+from osbert.runs.corpus import tokenizer_of
+from osbert.terminal import counted
+
+
+def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "", out: Path) -> Corpus:
+    """Mix corpora into the folder `out`, without copying their text where the file system has hard links; return it.
+
+    `weights`: one for each corpus, also as text ("3,1"), by which the tokens of an epoch are divided; none for equal
+    ones. Raises UserError, with all that is wrong, for weights that do not fit, and for corpora not built alike.
+    """
+    weights = _numbers(weights)
+    _check(corpora, weights)
+    require_free(out)
+    with claim(out) as place, reading_copies():
+        require_free(place)
+        opened = [Corpus.open(local_copy(folder)) for folder in corpora]
+        each = weights or [1.0] * len(opened)
+        mixture = Mixture(corpora=opened, shares=[weight / sum(each) for weight in each])
+        mixture.check()
+        tokenizer = tokenizer_of(opened[0])
+        with whole_folder(place) as folder:
+            write_any_tokenizer(tokenizer, folder)
+            mixture.write(folder)
+    return Corpus.open(out)
+
+
+def _numbers(weights: str | Sequence[float]) -> list[float]:
+    if not len(weights):
+        return []
+    try:
+        return [float(weight) for weight in (weights.split(",") if isinstance(weights, str) else weights)]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"weights are numbers, such as 3,1, not {weights!r:.80}.", code="invalid-value") from error
+
+
+def _check(corpora: Sequence[Path], weights: Sequence[float]) -> None:
+    problems = Problems(heading="These corpora cannot be mixed")
+    if len(corpora) < 2:
+        problems.add("name two corpora or more.", code="invalid-value")
+    seen: dict[str, Path] = {}
+    for folder in corpora:
+        where = str(folder.resolve()) if folder.exists() else shown(folder)
+        if where in seen:
+            problems.add(f"{folder} is there twice: give it a larger weight.", code="invalid-value")
+        seen[where] = folder
+    if weights and len(weights) != len(corpora):
+        problems.add(
+            f"{counted(len(weights), 'weight')} for {len(corpora)} corpora: give one for each.", code="invalid-value"
+        )
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            problems.add(f"the weight {weight} is not above 0.", code="invalid-value")
+    problems.stop_if_any()
