@@ -315,13 +315,13 @@ def written_tables(rows: Iterable[Setting], *, depth: int) -> Iterator[str]:
     for title, settings in sorted(tables.items(), key=lambda table: bool(table[0])):
         yield f"{'#' * depth} {title or 'The recipe itself'}\n"
         for path, kind, default, text in settings.values():
-            fact = f", default `{default}`" if default not in EMPTY else ""
+            fact = f", default `{default}`" if default not in EMPTY and "(default)" not in text else ""
             yield entry(f"`{path.rpartition('.')[2]}`", f"{kind}{fact}", text)
 
 
 def entry(names: str, facts: str, text: str) -> str:
     """Return an option or a setting as an entry of a definition list."""
-    facts = facts.replace("|", " | ").strip(", ")
+    facts = facts.replace(" | ", "|").replace("|", " | ").strip(", ")
     return f"{names} <small>{facts}</small>\n:   {escaped(' '.join(text.split()))}\n"
 
 
