@@ -49,7 +49,7 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     """Return the settings among the words of a command line by dotted name, for `recipe.override` to check.
 
     Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
-    `--key`, `--no-key` and `--key false`. Of an option that stands there twice the last holds. Raises UserError at a
+    `--key`, `--no-key` and `--key false`. If an option is given twice, the last one counts. Raises UserError at a
     word that is no setting.
 
     >>> from osbert.reading.documents import DocumentOptions
