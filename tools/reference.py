@@ -8,7 +8,8 @@ import importlib.resources
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from osbert import cli, components, recipe
 from osbert.console.recipe_options import schemas_shown
 from osbert.options import FIRST
 from osbert.runs.finetune.plan import schemas as task_schemas
+from osbert.runs.json_lines import event_name
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "osbert"
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -35,9 +37,50 @@ CLASSES = {
     "Runs": ("runs.finetune.result.FinetuneRun", "runs.pretrain.pretraining.EncoderRun", "runs.contract.Notice"),
     "scikit-learn": ("sklearn.TextClassifier", "sklearn.TextRegressor", "sklearn.TextEmbedder"),
     "Errors": ("errors.UserError",),
+    "Results of models": (
+        "tasks.record.Prediction",
+        "analysis.explanation.Explanation",
+        "analysis.attention.TextAttention",
+        "analysis.scoring.TextLikelihood",
+        "inference.fill.MaskFill",
+        "models.generation.written.Generation",
+    ),
+    "Results of runs": (
+        "runs.finetune.result.Mistake",
+        "runs.distil.run.DistilRun",
+        "runs.compare.RunComparison",
+        "runs.analyse.run.ModelAnalysis",
+        "runs.predict.run.PredictionTally",
+        "runs.explain.ExplanationTally",
+        "runs.score.ScoringTally",
+        "runs.generate.GenerationTally",
+        "runs.training_rows.TrainingRows",
+    ),
+    "Vectors": (
+        "runs.embed.run.FileVectors",
+        "runs.search.Neighbourhood",
+        "runs.duplicates.DuplicateTally",
+        "runs.topics.result.TopicTally",
+    ),
+    "Tokenizers and corpora": ("text.tokenizer.Tokenizer", "text.file_tokenizer.FileTokenizer", "corpus.shards.Corpus"),
 }
 """What the functions return and raise, and the classes that one makes oneself."""
 
+CONTRACTS = {
+    "Objectives and tasks": ("objectives.contract.Objective", "tasks.contract.Task", "tasks.record.Record"),
+    "Networks": (
+        "models.contract.Backbone",
+        "models.contract.Head",
+        "models.contract.Learner",
+        "models.contract.States",
+        "models.contract.Loss",
+    ),
+    "Data": ("data.example.Example", "data.batch.Batch"),
+}
+"""The classes that one extends, and those that their methods take and return."""
+
+MEMBERS = (types.FunctionType, property, cached_property, classmethod, staticmethod)
+"""What a class has that its reference must show; fields stand in its signature."""
 EMPTY = ("", '""', "[]", "none", "()", "{}")
 """Defaults that say nothing."""
 OWN = {"Arguments", "Parameters", "Output", FIRST}
@@ -62,6 +105,8 @@ def pages() -> Pages:
         "reference/commands/index.md": verb_index(verbs),
         **found,
         "reference/python.md": python_page(),
+        "reference/contracts.md": contracts_page(),
+        "reference/events.md": events_page(),
         "reference/task-settings.md": task_settings_page(),
         "reference/recipe-settings.md": recipe_settings_page(),
         "reference/forms.md": forms_page(),
@@ -172,11 +217,65 @@ def escaped(text: str) -> str:
 def python_page() -> str:
     """Return the page of the Python API, for mkdocstrings to fill in: the public functions, then what they return."""
     names = [name for name in osbert.__all__ if not name.startswith("_")]
-    lines = ["# Python API", "", "[osbert from Python](docs/python.md) introduces these functions by examples.", ""]
-    lines += ["## Functions", "", *(f"::: osbert.{name}\n" for name in names)]
-    for title, places in CLASSES.items():
-        lines += [f"## {title}", "", *(f"::: osbert.{place}\n" for place in places)]
-    return "\n".join(lines)
+    opening = (
+        "[osbert from Python](docs/python.md) introduces these functions by examples. Two pages go on from here: the "
+        "[events](events.md) that `watch` gets, and the [contracts](contracts.md) of what one adds to osbert."
+    )
+    functions = ["## Functions", "", *(f"::: osbert.{name}\n" for name in names)]
+    return "\n".join(["# Python API", "", opening, "", *functions, *sections(CLASSES)])
+
+
+def contracts_page() -> str:
+    """Return the page of the classes that one extends, for mkdocstrings to fill in."""
+    opening = (
+        "The classes that an objective, a task or a backbone of your own extends. Three pages show how: "
+        "[add an objective](docs/add-an-objective.md), [add a task](docs/add-a-task.md) and "
+        "[add a backbone](docs/add-a-backbone.md)."
+    )
+    return "\n".join(["# Contracts", "", opening, "", *sections(CONTRACTS)])
+
+
+def events_page() -> str:
+    """Return the page of the events, for mkdocstrings to fill in."""
+    opening = (
+        "The objects that the functions pass to `watch`. [Output for programs](docs/output.md#events) says when each "
+        "comes, and how it looks with `--json`."
+    )
+    return "\n".join(["# Events", "", opening, "", *(f"::: osbert.{name}\n" for name in event_classes())])
+
+
+def sections(titles: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a heading and the classes below it, for each title."""
+    for title, names in titles.items():
+        yield from (f"## {title}", "", *(f"::: osbert.{name}\n" for name in names))
+
+
+def event_classes() -> Iterator[str]:
+    """Yield the dotted names of the classes whose events docs/output.md lists."""
+    page = (SOURCE.parents[1] / "docs" / "output.md").read_text(encoding="utf-8")
+    table = page.partition("### Events")[2].partition("### Results")[0]
+    listed = {*re.findall("^[|] `([a-z-]+)`", table, re.M)}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.M):
+            if event_name(type(name, (), {})) in listed:
+                yield ".".join([*path.relative_to(SOURCE).with_suffix("").parts, name])
+
+
+def shown_classes() -> Iterator[tuple[str, str]]:
+    """Yield (page, dotted name) for each class of the three pages."""
+    for page, titles in {"python": CLASSES, "contracts": CONTRACTS, "events": {"": (*event_classes(),)}}.items():
+        for names in titles.values():
+            yield from ((f"reference/{page}.md", name) for name in names)
+
+
+def members(name: str) -> Iterator[str]:
+    """Yield the public methods and properties of a class, inherited ones of osbert included."""
+    module, _, attribute = f"osbert.{name}".rpartition(".")
+    for owner in getattr(importlib.import_module(module), attribute).__mro__:
+        if owner.__module__.startswith("osbert"):
+            for name, value in vars(owner).items():
+                if not name.startswith("_") and isinstance(value, MEMBERS):
+                    yield name
 
 
 def task_settings_page() -> str:
@@ -216,13 +315,13 @@ def written_tables(rows: Iterable[Setting], *, depth: int) -> Iterator[str]:
     for title, settings in sorted(tables.items(), key=lambda table: bool(table[0])):
         yield f"{'#' * depth} {title or 'The recipe itself'}\n"
         for path, kind, default, text in settings.values():
-            fact = f", default `{default}`" if default not in EMPTY else ""
+            fact = f", default `{default}`" if default not in EMPTY and "(default)" not in text else ""
             yield entry(f"`{path.rpartition('.')[2]}`", f"{kind}{fact}", text)
 
 
 def entry(names: str, facts: str, text: str) -> str:
     """Return an option or a setting as an entry of a definition list."""
-    facts = facts.replace("|", " | ").strip(", ")
+    facts = facts.replace(" | ", "|").replace("|", " | ").strip(", ")
     return f"{names} <small>{facts}</small>\n:   {escaped(' '.join(text.split()))}\n"
 
 

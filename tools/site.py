@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reference  # mkdocs has this folder on the path while it loads a hook
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +51,14 @@ def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
     for name, target in OUTSIDE.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(name)}\b", f"]({up}{target}", markdown)
     return re.sub(r"(\]\(|src=\")docs/", rf"\g<1>{up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
+
+
+def on_page_content(html: str, page: Any, **context: Any) -> None:
+    """Raise PluginError if a page of the reference lacks a public method or property of one of its classes."""
+    names = [name for path, name in reference.shown_classes() if path == page.file.src_uri]
+    anchors = [f"osbert.{name}.{member}" for name in names for member in reference.members(name)]
+    if missing := [anchor for anchor in anchors if f'id="{anchor}"' not in html]:
+        raise PluginError(f"{page.file.src_uri} lacks {', '.join(missing)}: give each a docstring.")
 
 
 def examples() -> list[Path]:

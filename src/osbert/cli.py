@@ -149,7 +149,7 @@ def _places() -> dict[str, dict[str, Any]]:
 
 
 def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
-    """Return a verb with its subverbs. The verb's module is imported, since its options must be told from subverbs."""
+    """Return a verb with its subverbs. The verb's module is imported, since only it knows which words are options."""
     import cyclopts
 
     app = cyclopts.App(name=verb)
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _plain(warnings.showwarning)
             result = app(words, exit_on_error=False, print_error=not output.json, result_action="return_value")
             entered.print_result(result)
-    except cyclopts.CycloptsError as error:  # which it has told, but with --json
+    except cyclopts.CycloptsError as error:  # cyclopts has printed it, except with --json
         advice = _misspelt(error, words)
         if output.json:
             output.print_error(f"{error} {advice}".strip(), code="usage")

@@ -17,8 +17,8 @@ CONTRACT = "contract"
 def names(folder: str) -> list[str]:
     """Return the names a folder offers, from its file names alone: nothing is imported but the folders.
 
-    Where its package lists `COMPONENTS`, these of its folders hold them, each a file or a folder of its own. Any other
-    folder inside it holds what several components stand on, and no component.
+    If its package lists `COMPONENTS`, the components are the files and folders in the folders of that list. Any other
+    folder inside it has code that several components use.
     """
     return sorted(_modules(folder))
 

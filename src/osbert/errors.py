@@ -13,9 +13,6 @@ ALIKE = 0.75
 class UserError(Exception):
     """Something the user can mend. The command line prints its text without a traceback and exits with 1.
 
-    `code`: the kind of the error, a name that stays the same when the wording changes (docs/errors.md lists them).
-    `codes`: the kinds of all the problems that the text lists, `code` first.
-
     >>> import osbert
     >>> try:
     ...     osbert.train_tokenizer(["a text"], out="vocabulary", vocabulry=60)
@@ -23,6 +20,11 @@ class UserError(Exception):
     ...     print(error.code, "|", error)
     unknown-setting | Unknown setting --vocabulry. Did you mean 'vocabulary'?
     """
+
+    code: str
+    """The kind of the error, a name that stays the same when the wording changes (docs/errors.md lists them)."""
+    codes: tuple[str, ...]
+    """The kinds of all the problems that the text lists, `code` first."""
 
     def __init__(self, message: str, *, code: str = "refused", codes: Iterable[str] = ()) -> None:
         """Say what is wrong, where, and what to do. `refused` is the code of components that give none."""

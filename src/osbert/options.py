@@ -49,7 +49,7 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     """Return the settings among the words of a command line by dotted name, for `recipe.override` to check.
 
     Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
-    `--key`, `--no-key` and `--key false`. Of an option that stands there twice the last holds. Raises UserError at a
+    `--key`, `--no-key` and `--key false`. If an option is given twice, the last one counts. Raises UserError at a
     word that is no setting.
 
     >>> from osbert.reading.documents import DocumentOptions
@@ -146,15 +146,24 @@ def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) 
         table = path.rpartition(".")[0]
         leaf = _leaf(path)
         short = meant[leaf] == [path] and _spelt(leaf) not in taken
+        switch = leaf if short else path
         yield _option(
             path,
             dict.fromkeys([path, *([leaf] if short else [])]),
             kinds[path],
             group=above if leaf in order else cyclopts.Group(table or "Settings"),
             help=document,
-            metavar=None if kinds[path] is bool else kind.upper(),
-            show_default=False if default in EMPTY else default,
+            # The help shows a switch's shortest negative only, and spaces at which a list of words can break.
+            negative=_spelt("no-".join(_parted(switch))) if kinds[path] is bool else None,
+            metavar=None if kinds[path] is bool else kind.upper().replace("|", " | "),
+            show_default=False if default in EMPTY or "(default)" in document else default,
         )
+
+
+def _parted(path: str) -> tuple[str, str]:
+    """Return the table of a setting with its dot, "" if there is none, and the setting's name."""
+    table, dot, name = path.rpartition(".")
+    return table + dot, name
 
 
 def _leaf(path: str) -> str:

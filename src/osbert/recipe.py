@@ -276,7 +276,8 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
     A text for a list is read as on a command line: its parts have commas between.
 
-    Raises UserError at a setting that is there under two of its names, or by a name of others' that is none here.
+    Raises UserError if a setting is given under two of its names, or under another library's name that means something
+    else here.
     """
     # `names` maps a setting to the name it was given by, to find a setting that is given under two names.
     known = {path: kind for path, kind, _ in fields(schema)}

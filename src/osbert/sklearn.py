@@ -165,6 +165,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
     """
 
     classes_: NDArray[Any]
+    """The labels of `fit` (classes,), sorted and of their own type: the columns of `predict_proba`."""
 
     def fit(self, X: Any, y: ArrayLike, *, watch: Watch = ignore) -> Self:
         """Fine-tune on n texts, or pairs, and their n labels. `watch` is called with each event.

@@ -51,7 +51,7 @@ def test_a_run_with_them_stands_alone_and_goes_on_with_them(
     finetune("classify", *quick, "--recurrent", "1", model=encoder, data=table, out=first)
     said = capsys.readouterr().out
     assert "1 layers and 1 recurrent of 16" in said and "LSTM on top is newly initialised" in said
-    assert "Only osbert opens this model" in said
+    assert "opens in osbert, not in transformers" in said
     engine = load(first)
     assert engine.learner.backbone.architecture.recurrent == 1 and not engine.remarks
     found = [one.value for one in engine.predict(["the good film", "a bad film plays", "fine .", "poor play"])]

@@ -150,4 +150,4 @@ def test_what_is_learnt_from_no_row_is_counted(tmp_path: Path) -> None:
 
     records = {"train": [record], "dev": []}
     assert [*record_remarks(Classify(), records)] == ["a.csv, line 3: mended"]
-    assert "1 record was mended" in [*data_warnings(Classify(labels=("x", "y")), records)][-1]
+    assert "1 record was corrected" in [*data_warnings(Classify(labels=("x", "y")), records)][-1]

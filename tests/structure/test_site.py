@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import importlib.util
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -10,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import osbert
 from osbert import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +55,21 @@ def test_every_verb_has_a_page_with_its_options(reference: ModuleType) -> None:
     page = reference.verb_page(("tokenizer", "train"))
     assert "osbert tokenizer train" in page
     assert "`--vocabulary` <small>INTEGER, default `30522`</small>" in page
+
+
+def test_the_reference_has_every_result_and_every_member(reference: ModuleType) -> None:
+    """The build of the site looks for each member on its page; it shows those that have a docstring."""
+    assert "inherited_members: true" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    classes = {name.rpartition(".")[2]: name for _, name in reference.shown_classes()}
+    functions = [getattr(osbert, name) for name in osbert.__all__ if not name.startswith("_")]
+    returned = {word for one in functions for word in re.findall(r"\w+", inspect.signature(one).return_annotation)}
+    known = {*dir(builtins), "Path", "AnyTokenizer"}  # AnyTokenizer: Tokenizer | FileTokenizer
+    assert returned - known <= {*classes}, "add what a public function returns to CLASSES of tools/reference.py"
+    assert {"fill", "score", "generate", "stream"} <= {*reference.members(classes["Engine"])}
+    for name in classes.values():
+        module, _, attribute = f"osbert.{name}".rpartition(".")
+        kind = getattr(importlib.import_module(module), attribute)
+        assert all(inspect.getdoc(getattr(kind, member)) for member in reference.members(name)), name
 
 
 def test_the_settings_of_every_recipe_are_described(reference: ModuleType) -> None:

@@ -234,6 +234,7 @@ def _stacked(layers: Sequence[Tensor]) -> Maps:
 
 def value_norms(vectors: HeadVectors) -> Tensor:
     """Return the norm (H, T) of the vector that each head makes of each token (Kobayashi et al. 2020, |f(x)|)."""
+    # f(x) = x W_v W_o of each head: (T, H, K) and (H, K, D) -> (H, T, D), then the norm over D.
     return torch.einsum("thk,hkd->htd", vectors.values.float(), vectors.outputs.float()).norm(dim=-1)
 
 

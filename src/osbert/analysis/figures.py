@@ -100,7 +100,7 @@ class RunningMeans:
 
     @property
     def margin(self) -> Floats:
-        """Return half the width of the normal interval of each mean; NaN for fewer than two values."""
+        """Return half the width of the normal interval of each mean, 1.96 s / sqrt(n); NaN for under two values."""
         n = self.n
         # The unbiased variance from running sums; rounding may make it slightly negative, hence the maximum below.
         variance = (self.squares - n * np.nan_to_num(self.mean) ** 2) / np.maximum(n - 1, 1)

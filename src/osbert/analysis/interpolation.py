@@ -123,8 +123,8 @@ def require_table(learner: Learner) -> nn.Embedding:
     table = learner.backbone.embedding
     if table is None or not can_be_weighed(learner):
         raise UserError(
-            "Words cannot be weighed in this model: it reads no word vectors, or its encoder is frozen below an LSTM "
-            "(--features). Fine-tune the encoder itself.",
+            "Predictions of this model cannot be attributed to words: it reads no word vectors, or its encoder is "
+            "frozen below an LSTM (--features). Fine-tune the encoder itself.",
             code="unsupported-model",
         )
     return table

@@ -67,7 +67,10 @@ class TextLikelihood:
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity per piece; NaN if no piece has a log-probability."""
+        """Return the perplexity per piece; NaN if no piece has a log-probability.
+
+        For a masked language model it is the pseudo-perplexity of Salazar et al. (2020).
+        """
         return perplexity(self.log_likelihood, self.tokens)
 
     @property
@@ -102,7 +105,7 @@ class TextLikelihood:
 
 
 def perplexity(log_likelihood: float, count: int) -> float:
-    """Return exp(-log_likelihood / count); infinite if too large for a float, NaN if count is 0.
+    """Return exp(-log_likelihood / count) (Jelinek et al. 1977); inf if too large for a float, NaN if count is 0.
 
     >>> round(perplexity(-4.605170185988092, 2), 6)
     10.0

@@ -70,6 +70,7 @@ def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[R
     ([(0, 2), (3, 7), (7, 9)], array([0, 1, 1, 2]))
     """
     found = np.array(ranges(text, "words") or [(0, len(text))])
+    # The first word that ends after a piece's start, and the last one that starts before its end.
     first = np.minimum(np.searchsorted(found[:, 1], starts, side="right"), len(found) - 1)
     last = np.maximum(np.searchsorted(found[:, 0], ends, side="left") - 1, first)
     # A difference array: after cumsum, reach[w] > 0 if some piece spans word w - 1 and word w.
@@ -78,6 +79,7 @@ def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[R
     np.add.at(reach, last + 1, -1)
     begins = np.flatnonzero(np.cumsum(reach)[:-1] <= 0)
     bounds = zip(found[begins, 0].tolist(), found[np.append(begins[1:], len(found)) - 1, 1].tolist())
+    # The merged word of a piece is the last one that begins at its first word or before.
     return list(bounds), np.searchsorted(begins, first, side="right") - 1
 
 

@@ -105,10 +105,11 @@ def build_corpus(
 
 
 def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (), out: str | Path) -> Corpus:
-    """Mix corpora by weights into the folder `out`, which `pretrain` reads like any corpus; return it.
+    r"""Mix corpora by weights into the folder `out`, which `pretrain` reads like any corpus; return it.
 
-    An epoch has as many tokens as all of them, divided by the weights, by default equally: of a small corpus several
-    readings, of a large one a part that goes on in the next epoch. No text is copied where there are hard links.
+    An epoch has as many tokens as all corpora together, divided among them by `weights`, by default equally. It reads
+    a small corpus several times; of a large one it reads a part, and the next epoch goes on there. No text is copied
+    where the file system has hard links.
 
     >>> import osbert
     >>> from pathlib import Path

@@ -68,8 +68,8 @@ def finetune(
         A run folder of osbert's, a Hugging Face folder (docs/families.md), or a name (docs/models-by-name.md).
     data
         A CSV, TSV or JSON-lines file, part of which is held out for development; or a folder with files called
-        train.*, dev.* and test.*. Of several tasks, the folder with a file or folder for each, of its name; --rte.data
-        is the data of one of them.
+        train, dev and test, such as train.csv. Of several tasks, the folder with a file or folder for each, of its
+        name; --rte.data is the data of one of them.
     out
         The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
     from_scratch

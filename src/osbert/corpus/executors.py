@@ -127,8 +127,8 @@ def _refuse_running(path: Path) -> None:
         found = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(
-            f"squeue cannot be asked whether the Slurm jobs {jobs} have ended ({error.strerror}). When they have, "
-            f"remove {path} and give the same command again.",
+            f"squeue does not run ({error.strerror}), so it is unknown whether the Slurm jobs {jobs} have ended. When "
+            f"they have, remove {path} and give the same command again.",
             code="slurm-unavailable",
         ) from error
     if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them

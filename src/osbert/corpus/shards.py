@@ -213,6 +213,7 @@ class Corpus:
         """
         shard = self._shard(block.shard)
         self._check_harm(block.shard)
+        # A block is [first, last) in sentences of the shard; it may begin and end within a document.
         starts = shard.sentences[block.first : block.last + 1].astype(np.int64)
         begin, end = int(starts[0]), int(starts[-1])
         starts -= begin

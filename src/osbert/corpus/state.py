@@ -129,7 +129,7 @@ def refuse_other(
     if lines:
         listed = "\n".join(f"  - {line}" for line in lines)
         raise UserError(
-            f"{folder} holds a corpus that was asked for in another way:\n{listed}\n"
+            f"{folder} holds a corpus that was built with other settings:\n{listed}\n"
             "Choose another folder, or remove this one to build it anew.",
             code="begun-with-other-settings",
         )

@@ -97,6 +97,7 @@ def choose_words(
     (array([4, 5, 6]), array([3]))
     """
     firsts, ends = word_bounds(examples.words, examples.special)
+    # Words in each example: `firsts` is sorted, so searchsorted counts those before each start.
     words = np.diff(np.searchsorted(firsts, examples.starts), append=len(firsts))
     row, number = rows(words)
     # Inverse transform sampling of the run's length for each word (W,), whether it will start a run or not.

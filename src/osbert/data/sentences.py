@@ -32,6 +32,7 @@ class Sentences:
         # The first sentence of each document among those that are left, and the number of sentences behind the last.
         firsts = np.searchsorted(inner, documents.sentences[documents.starts])
         counts = np.diff(firsts)
+        # For each sentence: its document, and the sentence behind the last one of that document.
         self.numbers: Places = np.repeat(np.arange(len(documents)), counts)
         self.after: Places = np.repeat(firsts[1:], counts)
 

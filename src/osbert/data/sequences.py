@@ -106,6 +106,7 @@ class Sequences:
         for name, labels in self.piece_labels.items():
             found = np.where(special, -1, labels.take(source, mode="clip"))
             index = np.flatnonzero(found >= 0)
+            # Labels in each sequence: `index` is sorted, so searchsorted counts those before each start.
             counts = np.diff(np.searchsorted(index, begins(lengths)), append=len(index))
             targets[name] = Targets(labels=found[index].astype(np.int64), counts=counts, index=index)
         return Examples(

@@ -94,6 +94,7 @@ class StreamText:
         if number not in self._cache:
             block = self.blocks[number]
             documents, (_, begins) = self.corpus.read(block), self.corpus.outline(block)
+            # np.insert keeps the order of what goes to one index, so all end pieces precede the document.
             places = np.repeat(begins, len(self.between))
             ids = np.insert(documents.ids, places, np.tile(self.between, len(begins)))
             words = np.insert(documents.words, places, False)

@@ -35,7 +35,8 @@ class ScoreDifference:
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
     """Test whether two models are right equally often; `first` and `second` (n,): whether each is right.
 
-    If the models are equally good, the rows that only one has right are split binomially with probability 1/2.
+    The exact form of McNemar's test (1947): if the models are equally good, the rows that only one of them has right
+    are split binomially with probability 1/2.
 
     >>> mcnemar([True] * 6 + [False], [False] * 5 + [True] * 2)
     McNemar(only_first=5, only_second=1, p_value=0.21875)

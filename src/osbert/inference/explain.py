@@ -38,7 +38,7 @@ class PredictionSource(Protocol):
 
     @property
     def fine_tuned(self) -> Task:
-        """The task."""
+        """The task. Raises UserError if the model was not fine-tuned."""
         ...
 
     def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:

@@ -27,17 +27,20 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PieceModel:
-    """The calls of an Engine that need a language head.
-
-    `pieces`: that head, None if there is none; `masks`: the same head if it predicts masked pieces, else None.
-    """
+    """The calls of an Engine that need a language head."""
 
     folder: Path
+    """The folder that the model was read from."""
     tokenizer: AnyTokenizer
+    """The model's tokenizer: texts to ids, with the offsets of each piece."""
     packer: Packer
+    """Lays out ids as sequences with special tokens, at most as long as the model or its task allows."""
     task: Task | None
+    """The task that the model was fine-tuned for, None for an encoder."""
     pieces: MaskedLanguageHead | None
+    """The language head, None if the model has none."""
     masks: MaskedLanguageHead | None
+    """The language head if it predicts masked pieces, else None."""
 
     @property
     def learner(self) -> Learner:

@@ -45,9 +45,9 @@ FIELD_TYPES: Mapping[str, tuple[type, str]] = {
 }
 """The config fields about a task, and their types."""
 
-NOT_NEEDED = "--task and --labels are for models that do not tell what they are for; leave them out"
+NOT_NEEDED = "--task and --labels are for folders that name no task; leave them out"
 
-UNKNOWN = "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
+UNKNOWN = "the folder names no task: give --task, such as --task classify --labels no,yes"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,9 +70,9 @@ class Report:
 
 
 def of_pieces(row: TensorRow, pieces: int) -> TensorRow:
-    """Return the row of the table of pieces with what is to be said of rows that belong to none of `pieces`.
+    """Return the report row of the piece embeddings, with a remark if the table has more rows than `pieces`.
 
-    Those that make the table a round number are as expected. Other rows are returned as they are.
+    Rows that pad the table to a round number are expected. Report rows of other tensors are returned unchanged.
     """
     if row.name != PIECES or row.shape[0] == pieces:
         return row

@@ -150,6 +150,7 @@ def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]
             code="unusable-tokenizer",
         )
     ids = dict(vocabulary)
+    # Added tokens may be missing from the model's vocabulary; those that are in it have the same id there.
     ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
     return _in_order(ids, path), {ours: normalizer.get(ours) for ours in _FLAGS}
 
@@ -178,10 +179,12 @@ def _read_vocabulary(path: Path) -> list[str]:
             f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8.",
             code="wrong-encoding",
         ) from None
+    # Blank lines at the end are no pieces. Elsewhere a line counts, since its number is the id of its piece.
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
         raise UserError(f"{path}: the file is empty. A vocabulary has a piece a line.", code="unusable-tokenizer")
+    # A piece that is itself white space, such as U+3000, must not become empty.
     return [line.strip() or line for line in lines]
 
 

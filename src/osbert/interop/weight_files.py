@@ -164,7 +164,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     problems = Problems(heading=f"{index} names files that cannot be", shown=5)
     for tensor, name in shards.items():
         if not isinstance(name, str) or not name or Path(name).name != name:
-            problems.add(f"{tensor} is said to be in {name!r}, which is no file's name.", code="damaged-file")
+            problems.add(f"{tensor} is mapped to {name!r}, which is not the name of a file.", code="damaged-file")
     problems.stop_if_any()
     names = sorted(set(shards.values()))
     if len(names) > MOST_SHARDS:

@@ -54,6 +54,7 @@ class PermutedLanguage(Objective):
         order = _orders(examples, chosen | examples.special, noise.stream(3))
         index = np.flatnonzero(chosen)
         counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
+        # The example of each token; `counts` above are the chosen pieces of each example.
         owner = np.repeat(np.arange(len(examples)), examples.lengths)
         # Sources of the output tokens: all tokens of the text, then a copy of each chosen one as its query; the
         # stable sort moves these to the end of their own example.

@@ -48,6 +48,7 @@ class Reorder(Objective):
         order = np.arange(total)
         labels = np.zeros(len(found), np.int64)
         for place, (first, size) in enumerate(zip(found.firsts.tolist(), found.sizes.tolist(), strict=True)):
+            # Boundaries of sentences after the first piece of the text and before its end.
             low, high = np.searchsorted(bounds, [first + 1, first + size])
             inner = np.unique(bounds[low:high])  # the sentences that start inside of this text
             count = 1 + int(rng.integers(min(self.parts, len(inner) + 1)))

@@ -35,7 +35,7 @@ class Stream(io.RawIOBase):
         self.offset = 0
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, as io.RawIOBase requires of a stream that can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

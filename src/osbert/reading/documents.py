@@ -247,12 +247,12 @@ def _shown(value: Any) -> str:
 
 def _without_surrogates(text: str, repairs: Repairs, place: str) -> str:
     """Return the text with lone surrogates, which cannot be encoded, replaced by U+FFFD and counted."""
-    mended = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    found = mended.count("\ufffd") - text.count("\ufffd")
+    repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    found = repaired.count("\ufffd") - text.count("\ufffd")
     if found > 0:
         repairs.replaced += found
         repairs.note(f"{place}: lone surrogate replaced")
-    return mended
+    return repaired
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str | None]:

@@ -173,6 +173,7 @@ def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
 
     A quoted cell may contain any number of them.
     """
+    # Lines end at line feeds here, so the carriage returns of an old Mac file are all within lines.
     inside = sum(line.rstrip("\r\n").count("\r") for line in lines)
     return inside >= len(lines) and (len(lines) == 1 or not any('"' in line for line in lines))
 
@@ -212,6 +213,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
     decoder = codecs.getincrementaldecoder(encoding)()
     line, offset = 1, 0
     with open_packed(path) as file:
+        # Line by line, so that the message has the line; the decoder keeps a character that two lines share (UTF-16).
         for chunk in file:
             try:
                 decoder.decode(chunk)
@@ -352,6 +354,7 @@ def _quoted(path: Path, encoding: str, delimiter: str) -> bool:
         wrong = [_wrong_rows(path, encoding, delimiter, quotes) for quotes in (True, False)]
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
+    # At a tie the cells are quoted, as RFC 4180 has it.
     return wrong[0] <= wrong[1]
 
 

@@ -45,7 +45,7 @@ class MemoryTable(Table):
         return f"the {self.split} data" if self.split else "the data"
 
     def rows(self, problems: Problems) -> Iterable[Row]:  # type: ignore[override]
-        """Yield the rows."""
+        """Yield the rows, numbered from 1; the checks of files in `problems` do not apply to them."""
         return (row_of(value, number) for number, value in enumerate(self.objects, 1))
 
 

@@ -97,11 +97,11 @@ def rates_table(
     `length`: the most tokens in a sequence.
     """
     table = Table(title=title, title_justify="left")
-    table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
+    table.caption = Text("The number of chosen positions is rounded to whole pieces in each sequence.", style="dim")
     table.caption_justify = "left"
     table.add_column("rate")
     table.add_column("counted", justify="right")
-    table.add_column("wanted", justify="right")
+    table.add_column("expected", justify="right")
     for row in _rows(rates, objectives, length):
         table.add_row(*row)
     for objective in objectives.values():

@@ -61,6 +61,7 @@ class Run:
     reported: ClassVar[tuple[str, ...]] = ("folder", "facts")
 
     folder: Path
+    """The run's folder, as an absolute path; `osbert.load` opens it."""
 
     def __post_init__(self) -> None:
         """Make the path absolute: the current folder may have changed when the model is loaded."""

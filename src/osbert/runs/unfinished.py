@@ -76,9 +76,10 @@ def unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
 
 @contextmanager
 def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of: str, watch: Watch) -> Iterator[None]:
-    """Say of what ends the block early how much is `done`, `of` how much in words, and how the command goes on.
+    """If the block ends early, report how much is done and how to go on.
 
-    `work`: None where the output is a stream, with which no command goes on.
+    `done`: returns the number of finished rows. `of`: the total, in words. `work`: None if the output is a stream,
+    which no command can continue.
     """
 
     def said() -> str:

@@ -63,7 +63,9 @@ class Phrases:
             if size > len(pieces):
                 continue
             first = np.arange(len(pieces) - size + 1)
+            # A phrase consists of whole words, and both of its ends are in one sentence.
             may = begins[first] & begins[first + size] & (sentence[first] == sentence[first + size - 1])
+            # Hashes find the candidates; `_is_in` below compares their pieces.
             may &= np.isin(_hashed(pieces, size), self._hashes[size])
             spans += [
                 (place, place + size) for place in np.flatnonzero(may).tolist() if _is_in(pieces, place, size, some)

@@ -204,7 +204,7 @@ def gone(error: BaseException) -> bool:
 def lost() -> UserError:
     """Return the UserError for other processes that have ended or do not answer."""
     return UserError(
-        "Another process of this run has ended or does not answer; what it said comes first. The same command goes on "
+        "Another process of this run has ended or does not answer; its own error comes first. The same command goes on "
         "from the last checkpoint.",
         code="process-lost",
     )

@@ -58,11 +58,11 @@ class Alone:
         return True
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
+        """Return a tensor of all processes from this one's part: here the part is the whole."""
         return tensor
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return the tensor."""
+        """Return this process's part of a whole tensor, laid out as `like`: here all of it."""
         return tensor
 
 

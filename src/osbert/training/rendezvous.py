@@ -1,9 +1,9 @@
-"""The store in which the processes of one start find each other, free of what an earlier start by torchrun has left.
+"""The store in which the processes of one start find each other, without the keys of an earlier start by torchrun.
 
 torchrun restarts a group of processes but keeps its key-value store (torch 2.13; pytorch/pytorch issue 135712). There
-the new processes would read the addresses of the dead ones and fail to connect. Nothing that torchrun gives them tells
-the starts apart: its count of restarts differs between nodes. So the first process draws a name for the start, and
-each of the others takes part in it only after the first one has answered that very process.
+the new processes would read the addresses of the dead ones and fail to connect. torchrun gives them nothing that
+identifies the start: its count of restarts differs between nodes. So the first process draws a name for the start, and
+each of the others joins only after the first one has answered that very process.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def test_rows_are_told_apart_where_the_interval_of_the_difference_excludes_0() -
     assert "Of 3 differences the intervals of 2 exclude 0" in count and "0.2" in count
     claim = claim_sentence(CLAIM, scores)
     assert "it shows on one +10.3" in claim and "the opposite shows on three" in claim
-    assert "not told apart on two" in claim
+    assert "no significant difference on two" in claim
     assert claim_sentence(RecipeClaim(says="x", above="A", below="C"), scores) == ""
 
 

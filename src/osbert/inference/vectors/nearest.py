@@ -82,6 +82,7 @@ class NearestRows:
         """Merge new (query, row, cosine) triples into the results, and keep the best `count` of each query."""
         changed, numbers = np.unique(queries, return_inverse=True)
         width = self.places.shape[1]
+        # The results so far compete with the new triples. `numbers`: the query of each entry, as an index of `changed`.
         numbers = np.concatenate([np.repeat(np.arange(len(changed)), width), numbers])
         places = np.concatenate([self.places[changed].ravel(), places])
         cosines = np.concatenate([self.cosines[changed].ravel(), cosines])
@@ -94,6 +95,7 @@ class NearestRows:
             self.places = places[kept].reshape(len(changed), -1)
             self.cosines = cosines[kept].reshape(len(changed), -1)
         else:
+            # Every query has `width` results, so the flat list is a rectangle.
             self.places[changed] = places[kept].reshape(-1, width)
             self.cosines[changed] = cosines[kept].reshape(-1, width)
 

@@ -125,7 +125,7 @@ class _Arrays(VectorFile):
         self.path = path
         self.known = path if path.suffix == ".npz" else beside(path)
         if not self.known.is_file():
-            raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.", code="missing-file")
+            raise UserError(f"{self.known} is missing: it holds the texts of {path}.", code="missing-file")
         with np.load(self.known) as arrays:
             self.settings = parse_json(arrays[SETTINGS].item())
             texts = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]

@@ -147,7 +147,7 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
     reasons = (*names.ours_alone(architecture), *(_other_heads(learner) if learner else ()))
     if not reasons:
         return ""
-    return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
+    return f"This model opens in osbert, not in transformers, which has no model with {' and '.join(reasons)}."
 
 
 def named(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tensor]:

@@ -100,7 +100,7 @@ def open_onnx(path: Path) -> OnnxGraph:
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # what is amiss is told below
+    options.log_severity_level = 4  # the errors below say what is wrong
     again = "Export the run again: osbert export RUN --to onnx"
     if not path.is_file():
         raise UserError(f"{path} is missing. {again}.", code="missing-file")

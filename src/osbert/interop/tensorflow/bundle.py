@@ -154,7 +154,7 @@ def _data(prefix: Path, shard: int, shards: int) -> Path:
 
 def _check(bundle: Bundle) -> None:
     """Raise UserError that lists every data file that is missing or too short."""
-    problems = Problems(heading=f"{bundle.prefix}{INDEX} tells of data that are not there")
+    problems = Problems(heading=f"{bundle.prefix}{INDEX} names data files that are missing or incomplete")
     ends: dict[int, int] = {}
     sizes: dict[int, int] = {}
     for entry in bundle.entries.values():
@@ -166,7 +166,7 @@ def _check(bundle: Bundle) -> None:
             problems.add(f"{path.name} is missing. Put it beside the index.", code="missing-file")
         elif path.stat().st_size < end:
             problems.add(
-                f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.",
+                f"{path.name} is cut short: expected {end:,} bytes, found {path.stat().st_size:,}.",
                 code="damaged-file",
             )
         # Entries that overlap would let a small file stand for huge tensors.

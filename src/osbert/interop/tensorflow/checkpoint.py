@@ -99,7 +99,7 @@ def read_google(prefix: Path) -> GoogleFolder:
     path = next((folder / name for name in (CONFIG, OTHER_CONFIG) if (folder / name).is_file()), None)
     if path is None:
         raise UserError(
-            f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.", code="missing-file"
+            f"{folder / CONFIG} is missing: it holds the sizes of the model in {prefix.name}.", code="missing-file"
         )
     config = {"model_type": "bert", **read_object(path)}
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))

@@ -68,12 +68,12 @@ class StaticVectors(Backbone):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return the table."""
+        """Return the table alone: no layer reads it."""
         return [self.table]
 
     @property
     def embedding(self) -> nn.Embedding:
-        """Return the table."""
+        """Return the table (V, D), which is the whole model."""
         return self.table
 
     def initialise(self) -> None:

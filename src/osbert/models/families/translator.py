@@ -43,7 +43,7 @@ class Translator(Backbone):
 
     @property
     def above(self) -> Sequence[nn.Module]:
-        """Return the decoder."""
+        """Return the decoder, which the layers of the encoder do not include."""
         return [self.writer]
 
     @property

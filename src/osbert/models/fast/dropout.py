@@ -73,7 +73,10 @@ class _Dropped(torch.autograd.Function):
 
 
 def dropout(values: Tensor, share: float) -> Tensor:
-    """Return `values` (...), each set to 0 with probability `share`, the others scaled by 1 / (1 - share)."""
+    """Return `values` (...), each set to 0 with probability `share`, the others scaled by 1 / (1 - share).
+
+    Srivastava et al. (2014), with the scale in training, so that nothing is scaled at inference.
+    """
     if not share:
         return values
     if values.device.type != "cpu" or torch.compiler.is_compiling():  # there torch fuses its own dropout

@@ -47,6 +47,7 @@ class _Attention(torch.autograd.Function):
         levels = chances.draw(weights.shape)
         with threads_for(weights.numel() * query.shape[-1]):
             for at in _pieces(weights):
+                # Some sequences and heads as one batch of matrices: (b, h, Q, ...) -> (b h, Q, ...).
                 here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
                 # beta = 0 ignores the uninitialised buffer, and alpha scales the product without another pass.
                 torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)

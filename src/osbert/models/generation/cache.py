@@ -51,6 +51,7 @@ class KeyValueCache:
         # Only the columns in use; those of shorter rows beyond their end are masked by `added`.
         keys, values = keys[:, :end].transpose(1, 2), values[:, :end].transpose(1, 2)  # (rows, H, T, K)
         mixed = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, attn_mask=added)
+        # (rows, H, Q, K) -> (rows, Q, H, K).
         return mixed.transpose(1, 2)
 
     def columns(self, count: int) -> Tensor:

@@ -282,8 +282,10 @@ def likeliest(scores: Tensor, count: int, *, width: int = 32) -> tuple[Tensor, T
     if groups <= 2 * count:
         values, indices = scores.topk(count)
         return values, indices
+    # (rows, V) -> (rows, groups, width), without the columns after the last whole group.
     grouped = scores[:, : groups * width].unflatten(1, (groups, width))
     chosen = grouped.amax(dim=-1).topk(count).indices  # (rows, count)
+    # The scores of the chosen groups, (rows, count * width), and their columns in `scores`.
     few = grouped.gather(1, chosen[..., None].expand(-1, -1, width)).flatten(1)
     columns = (chosen[..., None] * width + torch.arange(width, device=scores.device)).flatten(1)
     # Columns after the last whole group.

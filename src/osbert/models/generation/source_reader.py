@@ -50,6 +50,7 @@ class SourceDecoder(LeftToRightDecoder):
         rows = batch.records.to(self.device)
         counts = torch.tensor(batch.lengths, device=self.device)
         room = batch.lengths[0]
+        # Token t of the source in row r goes to cell r * room + t of the rectangle (rows, room).
         places = (rows * room).repeat_interleave(counts) + batch.places
         self.keys = []
         for block in self.backbone.depth:
@@ -109,4 +110,5 @@ class SourceDecoder(LeftToRightDecoder):
         # All rows of a source are queries of one call, so that its keys and values are read once.
         queries = query.to(key.dtype).reshape(self.sources, -1, *query.shape[2:]).transpose(1, 2)
         mixed = functional.scaled_dot_product_attention(queries, key, value, attn_mask=self.masked)
+        # (sources, H, rows of a source, K) -> one row for each query again.
         return mixed.transpose(1, 2).reshape(query.shape)

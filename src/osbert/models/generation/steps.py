@@ -84,7 +84,7 @@ class StepAttention:
 
     @property
     def products(self) -> list[StepProduct]:
-        """Return the products."""
+        """Return the matrix products of a step, whose weights are kept in its precision."""
         return [self.inward, self.outward, *([] if self.query is None else [self.query])]
 
     def projected(self, hidden: Tensor, turns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -79,6 +79,7 @@ class Attention(nn.Module):
 
     def keys(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values (N, H, K) of the source in cross-attention."""
+        # One product for both: (N, 2 H' K) -> 2 x (N, H', K), where H' = H / sharing.
         key, value = self.inward(source).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
         if self.sharing > 1:
             key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
@@ -88,6 +89,7 @@ class Attention(nn.Module):
         """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
         query, layout = self._with_distances(query, key, layout)
         mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
+        # (R, H, K) -> (R, H K), the input of the output projection.
         return self.outward(mixed.flatten(1))
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:

@@ -51,7 +51,7 @@ def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
 
     With `past`, keys after their query share the bucket of distance 0, and keys before it have all `count` buckets. The
     first half of the buckets of a side are for one distance each; the others are logarithmic, and the last one holds
-    all distances from `FARTHEST` on.
+    all distances from `FARTHEST` on. These are the buckets of T5 (Raffel et al. 2020, section 2.1).
     """
     half = count if past else count // 2
     near = half // 2

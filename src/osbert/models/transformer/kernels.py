@@ -65,6 +65,7 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
     mixed = []
     start = 0
     for length, shares in zip(layout.lengths, weights(query, key, layout), strict=True):
+        # (H, Q, T) and (T, H, K) -> (Q, H, K).
         mixed.append(torch.einsum("hqs,shk->qhk", drop(shares, dropout), value[start : start + length]))
         start += length
     return torch.cat(mixed)  # (N, H, K)

@@ -115,6 +115,7 @@ def steps(
     missing = -len(ids) % ROW
     widths = np.pad(rng.integers(1, window + 1, len(ids)), (0, missing)).astype(np.int32)
     ids, texts = np.pad(ids, (0, missing)), np.pad(texts.astype(np.int32), (0, missing), constant_values=-1)
+    # (R, S) words, and (R, E) the same with `window` words on either side.
     rows, around = ids.reshape(-1, ROW), _around(ids, window, 0)
     distances = np.abs(np.arange(ROW)[:, None] - np.arange(-window, ROW + window)).astype(np.int32)  # (S, E)
     # Distance 0 is the word itself, which is no pair. Beyond the ends the text is -2, unlike padding's -1.
@@ -146,6 +147,7 @@ def skip_gram(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: fl
     drawn = (step.pairs.sum(2, keepdim=True) - step.pairs @ same).mul_(-negative / len(noise))
     push = torch.sigmoid_(inputs @ others.T).mul_(drawn)  # (R, S, M)
     width = inputs.shape[2]
+    # Gradients of output rows: of the words around, (R E, D), and of the noise words, (M, D).
     change = torch.cat([(pull.transpose(1, 2) @ inputs).view(-1, width), _against(push, inputs)])
     error = (pull @ targets + push @ others).view(-1, width)
     _add(vectors.inputs, step.ids.reshape(-1), error.mul_(rate))
@@ -161,6 +163,7 @@ def cbow(vectors: Vectors, step: WindowStep, noise: Tensor, *, negative: float, 
     width, rows = vectors.inputs.shape[1], step.ids.reshape(-1)
     targets, others = embedding(rows, vectors.outputs), embedding(noise, vectors.outputs)
     number = step.pairs.sum(2, keepdim=True)
+    # (R, S, E) @ (R, E, D) -> (R S, D).
     means = torch.bmm(step.pairs, embedding(step.around, vectors.inputs)).div_(number.clamp(min=1)).view(-1, width)
     # Words without any context predict nothing. The rate scales the few errors instead of the many changes.
     scale = number.view(-1, 1).clamp(max=1).mul_(rate)  # (R S, 1)

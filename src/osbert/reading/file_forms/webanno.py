@@ -64,7 +64,7 @@ def _column(path: Path, heads: Sequence[str]) -> int:
     if len(layers) != 1:
         listed = ", ".join(found) or "none"
         raise UserError(
-            f"{path}: which of its layers of spans holds the entities cannot be told ({listed}). Export one layer, or "
+            f"{path}: it is not clear which layer of spans holds the entities ({listed}). Export one layer, or "
             "call it NamedEntity.",
             code="ambiguous-column",
         )

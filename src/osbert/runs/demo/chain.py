@@ -159,7 +159,7 @@ def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
     if process.returncode:
         raise UserError(
             f"`{stage.command}` ended with status {process.returncode}. What came before it is kept: once the cause is "
-            "mended, the same demo goes on from here.",
+            "fixed, the same demo goes on from here.",
             code="child-failed",
         )
     return "".join(lines) if stage.kept else ""

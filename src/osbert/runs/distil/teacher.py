@@ -86,6 +86,7 @@ class TeacherRun:
         groups = [task.encode(dataclasses.replace(record, label=None), packer) for record in records]
         rows = outputs(self.learner, task.name, [example for group in groups for example in group])
         counts = np.array([len(group) for group in groups], np.int64)
+        # The sequences of a record are consecutive rows, which reduceat sums.
         sums = np.add.reduceat(np.stack(rows), begins(counts))
         return (sums / counts[:, None]).astype(np.float32)
 

@@ -128,6 +128,7 @@ def _embed(
     vectors = fitting(vectors or VectorOptions(), form, out)
     begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)
     if not isinstance(out, Path) or is_streamed(out):
+        # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
         with TemporaryDirectory(prefix="osbert-") as place, named_as_given(folder := Path(place)):
             path = folder / f"finished{form}"
             target = VectorOutput(form=form, path=path, rows=beside(path) if form == ".npy" else None)
@@ -138,6 +139,7 @@ def _embed(
         require_file(path, (texts.path,))
     refuse_half(out)
     with disk_needed(out, goes_on="after the last window"), ExitStack() as held:
+        # Every output is claimed before the work, so that two runs cannot write the same file.
         paths = [held.enter_context(claim(path)) for path in written]
         target = VectorOutput(form=form, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
         work = held.enter_context(unfinished_output(target.path, "an embedding that was begun"))
@@ -166,6 +168,7 @@ class _Embedding:
         """Embed the remaining texts, and write the file of vectors."""
         plan = row_plan(self.reading, is_kept=self.work is not None)
         before = self.work.begun if self.work else {}
+        # A resumed run was checked when it began.
         self._say(rows.describe(), *(() if before else rows.check()))
         source = self.source(rows)
         opened = EmbeddedRows.open(source, rows)
@@ -179,6 +182,7 @@ class _Embedding:
                 rows.refuse_long(embedder)
             if self.work:
                 self.work.begin(facts, rows.count)
+        # Counting the rows reads the whole file: a resumed run knows the number.
         count = before.get("count", rows.count)
         if plan is None:
             growing = self._grown(opened, count)
@@ -254,6 +258,7 @@ def _write(growing: GrowingFiles, embedder: Embedder, out: VectorOutput, setting
     shown = {own + end: name + end for own, name in kept.items() for end in ("", ENDS)}
     for name, size in growing.sizes.items():
         dtype, inner = kinds.get(name, "<i8"), embedder.shape if name == "vectors" else ()
+        # Columns are raw bytes on disk, so their number of rows follows from their size.
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
         columns[shown.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
     write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})

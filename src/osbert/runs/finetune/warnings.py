@@ -41,7 +41,7 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     yield from _alike({name: len(places) for name, places in classes.items()}, classes)
     yield from _single(classes)
     if count := sum(1 for _ in record_remarks(task, records)):
-        yield f"{counted(count, 'record')} {'was' if count == 1 else 'were'} mended or cannot be used: see {REMARKS}"
+        yield f"{counted(count, 'record')} {'was' if count == 1 else 'were'} corrected or cannot be used: see {REMARKS}"
 
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:

@@ -43,9 +43,9 @@ class PredictionColumns:
         return bool(self.top_k or self.probabilities or self.abstain)
 
     def decided(self, prediction: Prediction) -> tuple[Prediction, int]:
-        """Return what is written of a prediction, and how many of its answers are withheld.
+        """Return the prediction to write and the number of answers withheld, whose probability is below `abstain`.
 
-        Raises UserError where it lacks the probabilities for the columns.
+        Raises UserError if the prediction lacks the probabilities that the options need.
         """
         if (self.top_k and not prediction.likeliest) or (self.probabilities and not prediction.probabilities):
             raise UserError(

@@ -100,6 +100,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     kind = device.partition(":")[0]
     sizes = plan_sizes.candidates(plan, kind)
     process = probe.resident_memory() if kind == "cpu" else 0
+    # No size can train faster than the loader makes batches, however small the model is.
     ceiling = speed_test.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
     limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
     if absent:
@@ -201,6 +202,7 @@ def remarks(found: SizeComparison) -> Iterator[str]:
         yield "No size learns more than guessing in this time on this text: give more --minutes, or more text."
     if best.epochs <= AS_NEW:
         return
+    # Text that is read AS_NEW times is worth nearly as much as new text (Muennighoff et al. 2023).
     wanted = best.tokens / AS_NEW
     size = wanted * plan.corpus.report["text_bytes"] / plan.corpus.tokens
     enough = f"With {short(wanted)} tokens, about {short(size)}B of text, it would be seen {AS_NEW} times"
@@ -221,9 +223,11 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
     table = {**table, "minutes": float(request.minutes)}
     before, after = (recipe.as_table(model) for model in (found.plan.settings.model, chosen.model))
     named = ("layers", "width", "heads")
+    # The three settings of the size are written even if they equal the recipe's, so that the file shows them.
     changed = {name: value for name, value in after.items() if name in named or value != before[name]}
     table.setdefault("model", {}).update(changed)
     table.setdefault("optimizer", {})["learning_rate"] = chosen.optimizer.learning_rate
+    # The minutes decide the number of steps when the run begins.
     table.setdefault("training", {}).pop("steps", None)
     table["training"]["device"] = chosen.training.device
     text = f"# {Path(request.name).stem} as {best.size.name}, "

@@ -12,7 +12,7 @@ from osbert.runs.reproduce.tables import RecipeClaim
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """Scores by row and column, one per seed."""
-TOO_FEW = f"Fewer than {FEWEST} seeds give no intervals, so nothing is said of what is above what (--seeds 3)."
+TOO_FEW = f"Fewer than {FEWEST} seeds give no intervals, so rows cannot be ranked (--seeds 3)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class RowComparison:
     def __str__(self) -> str:
         """Describe the difference in one sentence, with its interval."""
         if not self.summary.sign:
-            said = "are not told apart: the interval of the difference"
-            return f"{self.column}: {self.above} and {self.below} {said}, {self.interval}, holds 0."
+            same = "do not differ significantly: the interval of the difference"
+            return f"{self.column}: {self.above} and {self.below} {same}, {self.interval}, contains 0."
         one = self.turned()
         return (
             f"{one.column}: {one.above} is above {one.below}: the interval of the difference, {one.interval}, excludes "
@@ -94,10 +94,8 @@ def claim_sentence(claim: RecipeClaim, scores: Scores) -> str:
     if not found:
         return ""
     if found[0].summary.count < FEWEST:
-        return (
-            f"{claim.says}: not to be said from {found[0].summary.count} of the {FEWEST} seeds that it takes at least."
-        )
-    words = {1: "it shows on", -1: "the opposite shows on", 0: "the two are not told apart on"}
+        return f"{claim.says}: not decided, with {found[0].summary.count} of the {FEWEST} seeds that an interval needs."
+    words = {1: "it shows on", -1: "the opposite shows on", 0: "no significant difference on"}
     said = [
         f"{words[sign]} {', '.join(f'{one.column} {one.interval}' for one in found if one.summary.sign == sign)}"
         for sign in words

@@ -101,7 +101,7 @@ class TrialBegin:
     total: int
 
     def __str__(self) -> str:
-        """Return a heading."""
+        """Return a heading for the console, such as "seed-1 (2 of 3)"."""
         return f"\n{self.trial.name}" + (f" ({self.number} of {self.total})" if self.total else "")
 
 
@@ -115,7 +115,7 @@ class TrialEnd:
     left: float
 
     def __str__(self) -> str:
-        """Return a line on it."""
+        """Return a line for the console: the outcome, and the minutes left for the others."""
         outcome = "done" if self.result.finished else "not done"
         return f"[{self.number}/{self.total}] {self.result.trial.name}: {outcome}  ({self.left / 60:.0f} min left)"
 

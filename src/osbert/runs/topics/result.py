@@ -36,9 +36,9 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicTally:
-    """The topics of `rows` texts, the largest first, in a folder; `silhouettes`: of the numbers of topics tried.
+    """The topics of `rows` texts, the largest first, in a folder. `silhouettes`: by number of topics.
 
-    `wanted`: how many topics were given, 0 for none; of texts that are alike there may be fewer.
+    `wanted`: the number of topics that was requested, 0 for none; if texts are alike, there may be fewer topics.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("folder", "rows", "topics", "silhouettes")

@@ -95,6 +95,7 @@ class VectorLearner:
     def words(self, block: ShardBlock) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """Return the ids (n,) of a block's words, without specials, and the index of each one's document."""
         documents = self.corpus.read(block)
+        # Pieces per document, from the piece at which each document starts.
         texts = np.repeat(np.arange(len(documents)), np.diff(documents.sentences[documents.starts]))
         known = self.counts[documents.ids] > 0
         return documents.ids[known].astype(np.int64), texts[known]

@@ -13,12 +13,12 @@ from osbert.server.schemas import Refusal, Reply, Request
 
 
 class AnswerRequest(Request, title="Answer"):
-    """A question, and the paragraph in which the answer is looked for."""
+    """A question, and the paragraph in which to find the answer."""
 
     reads = ("question", "paragraph")
     question: str
     paragraph: str
-    n_best: int = Field(default=0, ge=0, le=100, description="How many candidates are told beside the answer.")
+    n_best: int = Field(default=0, ge=0, le=100, description="Number of candidates to return beside the answer.")
 
 
 class AnswerSpan(BaseModel, title="Candidate"):

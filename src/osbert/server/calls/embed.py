@@ -16,7 +16,7 @@ from osbert.server.schemas import Reply, Request, Texts
 
 
 class EmbedRequest(Request, title="Embed"):
-    """Texts to embed."""
+    """Texts, or pairs, and how their vectors are made; the fields that are left out are the model's own."""
 
     texts: Texts
     pooling: Pooling | None = Field(

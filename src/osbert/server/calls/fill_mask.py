@@ -16,7 +16,7 @@ class FillRequest(Request, title="FillMask"):
     """Texts with [MASK] in them."""
 
     texts: Texts
-    top: int = Field(default=5, ge=1, le=100, description="How many pieces are told for each mask.")
+    top: int = Field(default=5, ge=1, le=100, description="Number of pieces to return for each mask.")
 
 
 class Fill(BaseModel):

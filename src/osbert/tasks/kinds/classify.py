@@ -85,7 +85,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the labels."""
+        """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
     def warnings(self) -> list[str]:

@@ -139,7 +139,7 @@ class Regress(OrdersTask):
         }
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the number."""
+        """Return the number under the key "value", in the unit of the training data."""
         return {"value": prediction.value}
 
     def published(self) -> dict[str, Any]:

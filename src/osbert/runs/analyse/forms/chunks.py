@@ -69,7 +69,7 @@ class ChunkForm(DataForm):
         )
 
     def sentences(self, sample: Sample) -> Sequence[Example]:
-        """Return the sentences."""
+        """Return the sentences of a sample as sequences for the model."""
         assert isinstance(sample, TextSample)
         return sample.examples
 

@@ -77,7 +77,7 @@ class RowForm:
         return ""
 
     def row(self, said: PredictedRow) -> str:
-        """Return a row."""
+        """Return the text of a row, with its line break."""
         raise NotImplementedError
 
     def end(self, rows: int) -> str:

@@ -33,7 +33,7 @@ class CsvTable(RowForm):
         self.style = replace(style, start="") if layout.bare else style
 
     def begin(self) -> str:
-        """Return the header."""
+        """Return the header: the columns of the input, then those of the predictions under names that are free."""
         columns = self.layout.inputs.columns
         said = list(self.layout.options.cells(self.layout.task, None))
         return self.style.start + self._line([*columns, *free_names(said, columns)])

@@ -130,7 +130,7 @@ class Choose(TemperedTask, CutTask):
 
     @property
     def criterion(self) -> str:
-        """Return accuracy."""
+        """Return "accuracy", the fraction of rows whose right choice scores highest."""
         return "accuracy"
 
     def remarks(self) -> list[str]:
@@ -218,7 +218,7 @@ class Choose(TemperedTask, CutTask):
         return [ExplainedScore(label=called[chosen], text=record.texts[1 + chosen], weights=weights)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return accuracy."""
+        """Return the fraction of records whose predicted choice is the labelled one."""
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
 

@@ -93,7 +93,7 @@ def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str
         return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
     if len(choices) < 2:
         there = "there is 1 choice" if choices else "there are no choices"
-        raise ValueError(f"{there}; wanted are two or more. Write them, or remove the row")
+        raise ValueError(f"{there}, expected two or more. Write them, or remove the row")
     if not context:
         raise ValueError("the context is empty. Write it, or name its column with --context")
     if empty := [place for place, choice in enumerate(choices, 1) if not choice.strip()]:

@@ -98,7 +98,7 @@ def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
     raise UserError(
         f"{first.place}: the label '{first.label.strip()}' is the text of a choice, and as a number or letter it means "
         f"another one, '{named.strip()}' (counted from {counting}); so it is in {len(wrong):,} of {len(rows):,} rows. "
-        f"Which is right cannot be told: {GIVE}.",
+        f"Both readings are possible: {GIVE}.",
         code="ambiguous-label",
     )
 

@@ -24,7 +24,7 @@ class Choices(Record):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the choices."""
+        """Return the choices, without the context before them."""
         return self.texts[1:]
 
 

@@ -151,7 +151,7 @@ class Multilabel(WeightedTask):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the labels."""
+        """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
     @property

@@ -40,6 +40,7 @@ def average_precision(true: Flags, probabilities: Probabilities) -> float:
     if not true.any():
         return 0.0
     order = np.argsort(-probabilities, kind="stable")
+    # The last row of each run of equal probabilities.
     ends = np.append(np.flatnonzero(np.diff(probabilities[order])), len(order) - 1)
     hits = np.cumsum(true[order])[ends]
     # The gain in recall of each run of equal probabilities; its precision is hits / (ends + 1).

@@ -23,7 +23,7 @@ class QueryCandidates(Record):
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Return the candidates."""
+        """Return the candidates, without the query before them."""
         return self.texts[1:]
 
     @property

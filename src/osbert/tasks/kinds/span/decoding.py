@@ -66,7 +66,11 @@ class Decoder:
         return answer.decided(self.threshold)
 
     def _spans(self, paragraph: str, window: QuestionWindow, scores: Scores) -> list[AnswerCandidate]:
-        """Return the best spans of a window that start with a piece which has most context in this window."""
+        """Return the best spans of a window that start with a piece which has most context in this window.
+
+        The score of a span from i to j is S T_i + E T_j, the sum of its start and end scores (Devlin et al. 2019,
+        section 4.2).
+        """
         inside = slice(window.first, window.first + len(window.starts))
         # A start in several windows counts only in the one where it has most context.
         starts = np.where(window.owned, scores[inside, 0], -np.inf)

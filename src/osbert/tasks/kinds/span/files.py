@@ -102,7 +102,7 @@ def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
     for answer in answers:
         text, start = answer.get("text"), answer.get("answer_start")
         if not isinstance(text, str) or not isinstance(start, int | None):
-            raise ValueError(f"an answer has the text {text!r} at {start!r}; wanted are a text and a whole number")
+            raise ValueError(f"an answer has the text {text!r} at {start!r}; expected a text and a whole number")
         told.append((text, start))
     return located(record, told)
 

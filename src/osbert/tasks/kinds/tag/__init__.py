@@ -335,7 +335,7 @@ class Tag(Task):
         return {"prediction": found}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the entities."""
+        """Return the entities under the key "entities", each with start, end and type; none without a prediction."""
         return {"entities": list(prediction.found) if isinstance(prediction, EntityPrediction) else []}
 
     @classmethod
