@@ -72,16 +72,15 @@ class AnalysisPlan(ABC):
 
 
 def _tenths(watch: Watch) -> Watch:
-    """Return a watch that gets a notice for every tenth of an analysis's progress, and passes on all other events."""
-    said = -1
+    """Return a watch that gets a notice for every tenth of each part's progress, and passes on all other events."""
+    said: dict[str, int] = {}
 
     def note(event: object) -> None:
-        nonlocal said
         if not isinstance(event, AnalysisProgress):
             watch(event)
         # Integer division: the value rises by 1 at each tenth.
-        elif (tenth := 10 * event.done // max(1, event.count)) > said:
-            said = tenth
-            watch(Notice(f"{event.done:,} of {event.count:,} tokens read"))
+        elif (tenth := 10 * event.done // max(1, event.count)) > said.get(event.what, -1):
+            said[event.what] = tenth
+            watch(Notice(f"{event.done:,} of {event.count:,} {event.what}"))
 
     return note
