@@ -78,7 +78,8 @@ def unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
 def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of: str, watch: Watch) -> Iterator[None]:
     """Say of what ends the block early how much is `done`, `of` how much in words, and how the command goes on.
 
-    `work`: None where the output is a stream, with which no command goes on.
+    It ends by KeyboardInterrupt, by the SystemExit of `sigterm_as_exit`, or by UserError. `work`: None where the output
+    is a stream, with which no command goes on.
     """
 
     def said() -> str:
@@ -88,7 +89,7 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
 
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         watch(Notice(f"stopped: {said()}", warning=True))
         raise
     except UserError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -260,3 +262,23 @@ def test_a_single_text_has_no_figure_without_an_interval(runs: dict[str, Path], 
     (tmp_path / "one.txt").write_text("the good film")
     found = osbert.analyse(runs["encoder"], data=tmp_path / "one.txt", out=tmp_path / "out", **SETTINGS)
     assert not found.counts["heads"] and any("two texts" in note for note in found.notes)
+
+
+def test_a_signal_ends_the_command_with_what_is_kept(
+    runs: dict[str, Path],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("analyse", runs["encoder"], "--data", folder, "--out", tmp_path / "out", "--json")
+    settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Relations, "add", lambda *_, number=number: os.kill(os.getpid(), number))
+            done = told(capsys, *words, *settings)
+        assert done.status == status
+        [said] = [line for line in map(json.loads, done.output.splitlines()) if line.get("warning")]
+        assert "3 of 7 analyses" in said["text"] and str(tmp_path / "out.unfinished") in said["text"]
+        assert json.loads(done.error.splitlines()[-1])["code"] == "interrupted"
+    assert told(capsys, *words, *settings).status == 0 and not (tmp_path / "out.unfinished").exists()

@@ -14,6 +14,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
 from osbert.terminal import one_line
+from osbert.training.interruption import sigterm_as_exit
 
 
 def analyse(
@@ -48,7 +49,7 @@ def analyse(
     request = AnalysisRequest(
         analysis=analysis or AnalysisOptions(), file=reading or DocumentOptions(), opening=opening
     )
-    with showing_progress("tokens") as watch:
+    with sigterm_as_exit(), showing_progress("tokens") as watch:
         found = run_analysis(run, data=data, out=out, request=request, watch=watch)
     print(*map(one_line, found.lines()), sep="\n")
     return found

@@ -14,6 +14,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.analyse.settings import ComparisonRequest, SampleOptions
 from osbert.terminal import one_line
+from osbert.training.interruption import sigterm_as_exit
 
 
 def compare(
@@ -43,7 +44,7 @@ def compare(
     request = ComparisonRequest(
         analysis=analysis or SampleOptions(), file=reading or DocumentOptions(), opening=opening
     )
-    with showing_progress("tokens") as watch:
+    with sigterm_as_exit(), showing_progress("tokens") as watch:
         found = run(models, data=data, out=out, request=request, watch=watch)
     print(*map(one_line, found.lines()), sep="\n")
     return found
