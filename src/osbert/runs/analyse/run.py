@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
+from osbert.interop.hub import called
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
@@ -118,7 +118,7 @@ def analyse(
         files.refuse_nothing(data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
-        about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
+        about = {"model": called(model), "weights": weights}
         return run.complete(folder, about, data, files.notes())
 
 
@@ -165,6 +165,10 @@ class _AnalysisRun:
             if not found[name]
         )
         notes = [*self._notes(), *unread, *left_undone(reasons), *few]
+        if not any(found.values()):
+            self.work.end()
+            why = "".join(f"\n  - {note}" for note in notes)
+            raise UserError(f"{data} holds too little to measure anything:{why}", code="too-little-data")
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
