@@ -28,6 +28,7 @@ from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
+from osbert.training.interruption import sigterm_as_exit
 from osbert.training.tracking import duration
 
 LEFT = TimeRemainingColumn(), TextColumn("left")
@@ -102,7 +103,7 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
     """Yield a `watch` that prints notices and shows progress, `done` of `count`: a bar on a terminal, else lines.
 
     `what`: what is counted, unless an event has a `what` of its own: each such part has its own rate. `stream`: where
-    notices go, as for `print_notices`.
+    notices go, as for `print_notices`. SIGTERM ends the block by SystemExit, so that the work says what it keeps.
     """
     console, notices = open_console(stderr=True), print_notices(stream)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
@@ -130,6 +131,7 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
             print(f"{event.done:,} of {event.count:,} {part}, {duration(left)} left", file=sys.stderr)
 
     try:
-        yield watching(show, stream=stream)
+        with sigterm_as_exit():
+            yield watching(show, stream=stream)
     finally:
         bar.stop()

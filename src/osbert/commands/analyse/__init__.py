@@ -14,7 +14,6 @@ from osbert.interop.opening import CAREFUL
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
 from osbert.terminal import one_line
-from osbert.training.interruption import sigterm_as_exit
 
 
 def analyse(
@@ -49,7 +48,7 @@ def analyse(
     request = AnalysisRequest(
         analysis=analysis or AnalysisOptions(), file=reading or DocumentOptions(), opening=opening
     )
-    with sigterm_as_exit(), showing_progress("tokens") as watch:
+    with showing_progress("tokens") as watch:
         found = run_analysis(run, data=data, out=out, request=request, watch=watch)
     print(*map(one_line, found.lines()), sep="\n")
     return found

@@ -14,7 +14,6 @@ from osbert.interop.opening import CAREFUL
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.analyse.settings import ComparisonRequest, SampleOptions
 from osbert.terminal import one_line
-from osbert.training.interruption import sigterm_as_exit
 
 
 def compare(
@@ -44,7 +43,7 @@ def compare(
     request = ComparisonRequest(
         analysis=analysis or SampleOptions(), file=reading or DocumentOptions(), opening=opening
     )
-    with sigterm_as_exit(), showing_progress("tokens") as watch:
+    with showing_progress("tokens") as watch:
         found = run(models, data=data, out=out, request=request, watch=watch)
     print(*map(one_line, found.lines()), sep="\n")
     return found
