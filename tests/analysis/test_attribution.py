@@ -122,14 +122,15 @@ def margins(learner: Learner, example: Example, vectors: Tensor) -> Tensor:
 
 
 def test_weights_equal_those_of_captum() -> None:
-    captum = pytest.importorskip("captum.attr")
+    from captum.attr import IntegratedGradients  # it imports matplotlib, which the other tests need not wait for
+
     learner = learner_of()
     line = line_of(learner, TEXTS)
     for place, one in enumerate(attribute(line, [range(place, place + 1) for place in range(4)], points=20)):
         batch = collate([line.examples[place]])
         whole = line.table(batch.ids).detach()[None]
         start = torch.where(torch.from_numpy(line.fixed[place])[None, :, None], whole, line.baseline)
-        theirs = captum.IntegratedGradients(partial(margins, copy.deepcopy(learner), line.examples[place]))
+        theirs = IntegratedGradients(partial(margins, copy.deepcopy(learner), line.examples[place]))
         weights = theirs.attribute(whole, start, n_steps=20).sum(dim=-1)[0].detach().numpy()
         np.testing.assert_allclose(one.weights[0], weights, rtol=0.01, atol=1e-4)
 

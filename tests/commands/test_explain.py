@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import osbert
+from osbert.inference.explain import explain_records
+from osbert.runs import explained_rows
 from refusals import refusal, refused
-from terminal import told
+from terminal import end_with, told
 
 
 def test_the_words_of_a_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +96,50 @@ def test_what_cannot_be_explained(run: Path, tmp_path: Path, capsys: pytest.Capt
     with refusal("no-data", "rows.csv"):
         osbert.explain(run, file, out=tmp_path / "why")
     assert not (tmp_path / "why").exists()
+
+
+def test_a_file_goes_on_after_a_kill(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(explained_rows, "WINDOW", 4)
+    file, out, unfinished = tmp_path / "rows.csv", tmp_path / "why", tmp_path / "why.unfinished"
+    file.write_text("id,text\n" + "".join(f"{n},a {['good', 'bad', 'fine', 'poor'][n % 4]} film\n" for n in range(15)))
+    words = ("explain", run, "--file", file, "--no-check", "--json")
+    assert told(capsys, *words, "--out", tmp_path / "whole").status == 0
+    osbert.load(run)  # so that the child forks with what it needs
+
+    def signalled(number: int, windows: int) -> Callable[..., Any]:
+        """Return `explain_records`, which sends its process a signal before window number `windows`."""
+        calls = itertools.count(1)
+
+        def explained(*given: Any, **how: Any) -> Any:
+            if next(calls) == windows:
+                os.kill(os.getpid(), number)
+            return explain_records(*given, **how)
+
+        return explained
+
+    def child() -> None:
+        monkeypatch.setattr("osbert.inference.explain.explain_records", signalled(signal.SIGKILL, 3))
+        end_with([*map(str, words), "--out", str(out)])
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and not out.exists()
+    before = (unfinished / "rows.bin").read_bytes()
+    assert before.count(b"\n") == 8
+    with refusal("begun-with-other-settings", "why.unfinished"):
+        osbert.explain(run, file, out=out, check=False, points=8)
+    with monkeypatch.context() as patched:
+        patched.setattr("osbert.inference.explain.explain_records", signalled(signal.SIGTERM, 2))
+        done = told(capsys, *words, "--out", out)
+    events = [json.loads(line) for line in done.output.splitlines()]
+    assert done.status == 143
+    assert [one["done"] for one in events if one["event"] == "explanation-progress"] == [8, 12]
+    [stopped] = [one["text"] for one in events if one.get("warning")]
+    assert "12 of 15 rows" in stopped and str(unfinished) in stopped
+    assert (unfinished / "rows.bin").read_bytes().startswith(before)
+    assert told(capsys, *words, "--out", out).status == 0 and not unfinished.exists()
+    for path in (tmp_path / "whole").iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes(), path.name

@@ -14,7 +14,7 @@ import corpora
 import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.console.opening_options import served
-from osbert.interop.hub import default_out
+from osbert.interop.hub import called, default_out
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.runs.reproduce.children import ChildCommands
 from tiny_runs import TASKS, write_run
@@ -90,6 +90,19 @@ def test_an_export_of_a_name_lies_in_the_current_folder(hub: Hub, tmp_path: Path
     package.mkdir()
     (package / "__init__.py").touch()
     assert default_out(package / "model", "-onnx") == Path("package-onnx")
+
+
+def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("texts.txt").write_text("a good film\n\n" * 12)
+    words = ("analyse", NAME, "--data", "texts.txt", "--out", "out", "--shortest", "3", "--only", "heads")
+    assert terminal.run(*words) == 0
+    assert json.loads(Path("out/analysis.json").read_text())["model"] == NAME
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.setattr("osbert.interop.packaged.packaged_names", lambda: ["small"])
+    monkeypatch.setattr("osbert.interop.packaged.packaged_folder", lambda name: package / "model")
+    assert called(package / "model") == "small" and called(tmp_path / "model") == "model"
 
 
 def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
+from osbert.runs.analyse.run import AnalysisProgress
 from osbert.runs.embed import run as embed_run
 from osbert.runs.explain import ExplanationProgress
 from refusals import refusal
@@ -220,3 +221,17 @@ def test_without_a_terminal_progress_is_a_line(
             watch(ExplanationProgress(done=done, count=4))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("2 of 4 rows, ")
+
+
+def test_each_part_has_its_own_rate_and_what_comes_before_it_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter((0, 100, 102, 500, 510, 513))  # a hundred seconds of loading, and four hundred between the parts
+    monkeypatch.setattr(file_consoles, "LINE_SECONDS", 0)
+    monkeypatch.setattr(file_consoles.time, "monotonic", lambda: next(clock))
+    with file_consoles.showing_progress("rows") as watch:
+        for what, done in (("tokens", 0), ("tokens", 1), ("items", 0), ("items", 2), ("tokens", 2)):
+            watch(AnalysisProgress(done=done, count=4, what=what))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["1 of 4 tokens", "2 of 4 items", "2 of 4 tokens"]
+    assert [line.split(",")[1] for line in lines] == [" 6 s left", " 10 s left", " 5 s left"]

@@ -74,7 +74,7 @@ class HeadImportance(Experiment):
         """Return a function from a batch with targets to its loss."""
         raise NotImplementedError
 
-    def work(self, sample: object) -> int:
+    def work(self, model: AnalysedModel, sample: object) -> int:
         """Return the work in tokens; tokens of a pass with gradients count three times."""
         tokens, count = getattr(sample, "tokens", 0), len(sample)  # type: ignore[arg-type]
         used = tokens * min(count, ITEMS) // max(count, 1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import Floats
 from osbert.evaluation.bootstrap import bootstrap, percentiles
 
@@ -159,23 +160,36 @@ def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
     optimizer.step(closure)
 
 
-def choose_strength(states: States, labels: Labels, classes: int) -> float:
+def choose_strength(
+    states: States,
+    labels: Labels,
+    classes: int,
+    advance: Advance = SILENT,
+) -> float:
     """Return the strength of the highest accuracy on every fifth state, trained on the others."""
     held = np.arange(len(labels)) % 5 == 4
 
     def right(strength: float) -> float:
         probe = LinearProbe(states[~held], labels[~held], classes, strength=strength)
+        advance(len(labels))
         return float((probe.predict(states[held]) == labels[held]).mean())
 
     return max(STRENGTHS, key=right)
 
 
-def codelength(states: States, labels: Labels, classes: int, *, strength: float) -> Floats:
+def codelength(
+    states: States,
+    labels: Labels,
+    classes: int,
+    *,
+    strength: float,
+    advance: Advance = SILENT,
+) -> Floats:
     """Return the bits (n,) of labels (n,) in the online code given states (n, D): a uniform code first, then by probes.
 
     Their sum is the codelength. Each portion is coded by a probe that was trained on all portions before it. `strength`
     is that of a probe on all labels. With fewer labels it is proportionally larger, as for one fixed prior on the
-    weights.
+    weights. Calls `advance` with the labels that each probe was trained on.
     """
     standard = Standard.of(states)
     ends = portion_ends(len(labels))
@@ -186,6 +200,7 @@ def codelength(states: States, labels: Labels, classes: int, *, strength: float)
         own = strength * len(labels) / begin
         probe = LinearProbe(states[:begin], labels[:begin], classes, strength=own, standard=standard)
         bits.append(probe.bits(states[begin:end], labels[begin:end]))
+        advance(begin)
     return np.concatenate(bits)
 
 
@@ -199,16 +214,22 @@ def portion_ends(count: int) -> list[int]:
 
 
 def cumulative(
-    states: tuple[States, States], labels: tuple[Labels, Labels], classes: int, strength: float
+    states: tuple[States, States],
+    labels: tuple[Labels, Labels],
+    classes: int,
+    strength: float,
+    advance: Advance = SILENT,
 ) -> tuple[NDArray[np.bool_], Floats]:
     """Return which labels a mix of the layers up to each one predicts (L + 1, n), and the weights of the full mix.
 
     `states` and `labels`: (training, scored). The weights (L + 1,) of the mix of all layers give the centre of gravity.
+    Calls `advance` with the labels that each mix was trained on, for each of its layers.
     """
     right = []
     for layers in range(1, len(states[0]) + 1):
         probe = MixedProbe(states[0][:layers], labels[0], classes, strength=strength)
         right.append(probe.predict(states[1][:layers]) == labels[1])
+        advance(layers * len(labels[0]))
     return np.array(right), probe.shares
 
 

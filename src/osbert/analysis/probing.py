@@ -18,9 +18,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
-from osbert.analysis.kinds.contract import Analysis, TextPass
+from osbert.analysis.kinds.contract import TextPass, TrainedAnalysis
 from osbert.analysis.probe import (
+    STRENGTHS,
     Labels,
     LinearProbe,
     States,
@@ -30,6 +32,7 @@ from osbert.analysis.probe import (
     cumulative,
     expected_layer,
     expected_layer_interval,
+    portion_ends,
 )
 from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
@@ -96,6 +99,7 @@ class _ProbeData:
     states: tuple[States, States]  # (L + 2, n, F) each
     gold: tuple[Labels, Labels]
     control: tuple[Labels, Labels]
+    advance: Advance
 
     @property
     def layers(self) -> int:
@@ -104,12 +108,13 @@ class _ProbeData:
     def right(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> NDArray[np.bool_]:
         """Return which of the scored items (n,) a probe of a layer labels correctly."""
         probe = LinearProbe(self.states[0][layer], labels[0], len(self.names), strength=strength)
+        self.advance(len(labels[0]))
         found: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
         return found
 
     def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> Floats:
         """Return the bits (n,) of the training labels in the online code of a layer."""
-        return codelength(self.states[0][layer], labels[0], len(self.names), strength=strength)
+        return codelength(self.states[0][layer], labels[0], len(self.names), strength=strength, advance=self.advance)
 
     def by_text(self, part: int, values: Floats) -> Floats:
         """Return the sums (..., T) by text of values (..., n) of the items to train on (part 0) or to score (1)."""
@@ -120,7 +125,7 @@ class _ProbeData:
         return sums
 
 
-class LayerProbes(Analysis):
+class LayerProbes(TrainedAnalysis):
     """Linear probes of the states of some items in all layers. A subclass defines the items."""
 
     needs_attention = False
@@ -158,20 +163,31 @@ class LayerProbes(Analysis):
         """Return the features (L + 2, n, F) of items with states (L + 2, n, S, D): here their words side by side."""
         return states.reshape(*states.shape[:2], -1)
 
-    def figures(self) -> list[Figure]:
+    @property
+    def training(self) -> int:
+        """Return how many items the probes of `figures` are trained on; those of a mix count in each of its layers."""
+        items, layers = len(self.drawn["select"].items), self.sizes.layers + 1
+        coded = sum(portion_ends(items)[:-1])
+        each = 2 * layers + 1  # of each layer and its control task, and of the random encoder
+        mixed = layers * (layers + 1) // 2 * min(items, MIXED)
+        return (len(STRENGTHS) + each) * items + each * coded + mixed
+
+    def figures(self, advance: Advance = SILENT) -> list[Figure]:
         """Return the figures of each layer and of the mix; [] for too few items or a single label."""
         training, scored = (self.drawn[part].shuffled(self.seed) for part in ITEMS)
         names = sorted({item.label for item in training})
         if min(len(training), len(scored)) < LEAST or len(names) < 2:
             return []
-        data = self._data(names, training, scored)
+        data = self._data(names, training, scored, advance)
         # Chosen once, on the middle layer: a choice for each layer would blur their comparison.
-        strength = choose_strength(data.states[0][data.layers // 2], data.gold[0], len(names))
+        strength = choose_strength(data.states[0][data.layers // 2], data.gold[0], len(names), advance)
         common = Figure(name="", value=0, n=len(scored), unit=self.unit, data=self.reads, seed=self.seed)
         return [*self._accuracies(data, strength, common), *self._codes(data, strength, common),
                 *self._mixes(data, strength, common)]  # fmt: skip
 
-    def _data(self, names: Sequence[str], training: list[ProbedItem], scored: list[ProbedItem]) -> _ProbeData:
+    def _data(
+        self, names: Sequence[str], training: list[ProbedItem], scored: list[ProbedItem], advance: Advance
+    ) -> _ProbeData:
         # Labels that only the scored items have become -1, which no probe predicts.
         numbers = {name: number for number, name in enumerate(names)}
         gold = [np.array([numbers.get(item.label, -1) for item in one], np.int64) for one in (training, scored)]
@@ -186,6 +202,7 @@ class LayerProbes(Analysis):
             states=(states[0], states[1]),
             gold=(gold[0], gold[1]),
             control=(control[0], control[1]),
+            advance=advance,
         )
 
     def _accuracies(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
@@ -246,7 +263,7 @@ class LayerProbes(Analysis):
     def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         states, gold = (data.states[0][:-1, :MIXED], data.states[1][:-1]), (data.gold[0][:MIXED], data.gold[1])
-        right, shares = cumulative(states, gold, len(data.names), strength)
+        right, shares = cumulative(states, gold, len(data.names), strength, data.advance)
         even = (data.layers - 1) / 2
         centre = float(np.arange(data.layers) @ shares)
         yield replace(common, name=f"{self.name}_centre", value=centre, n=len(gold[0]), baselines={"even": even})

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import Floats
 from osbert.analysis.probe import States, control_labels, portion_ends
 
@@ -87,8 +88,17 @@ def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> l
 class StructuralProbe:
     """The map B (D, R) on states. Each layer is divided by its own deviation, so that all have one scale."""
 
-    def __init__(self, trees: Sequence[MeasuredTree], *, seed: int) -> None:
-        """Train on trees and keep the best epoch. Every fifth tree is held out for the learning rate."""
+    def __init__(
+        self,
+        trees: Sequence[MeasuredTree],
+        *,
+        seed: int,
+        advance: Advance = SILENT,
+    ) -> None:
+        """Train on trees and keep the best epoch. Every fifth tree is held out for the learning rate.
+
+        Calls `advance` with the trees of each epoch, in the end with those of the epochs that were not needed.
+        """
         # One scale for each of the M layers: the root of the mean variance of its features.
         variances = np.mean([_layered(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
         self.scale = torch.from_numpy(np.sqrt(variances)).view(-1, 1, 1)
@@ -102,11 +112,12 @@ class StructuralProbe:
         rate, best, kept = RATE, float("inf"), self._copies()
         optimizer = self._optimizer(rate)
         failures = 0
-        for _ in range(EPOCHS):
+        for epoch in range(EPOCHS):
             for number in torch.randperm(len(training), generator=generator).tolist():
                 optimizer.zero_grad()
                 self._loss(*training[number]).backward()
                 optimizer.step()
+            advance(len(trees))
             with torch.no_grad():
                 now = float(sum(self._loss(*batch) * len(batch[0]) for batch in held))
             if now < best:
@@ -114,6 +125,7 @@ class StructuralProbe:
                 continue
             failures += 1
             if failures == PATIENCE:
+                advance((EPOCHS - 1 - epoch) * len(trees))
                 break
             # A new optimiser: the moments of Adam start again with the lower rate.
             rate /= 10
@@ -194,24 +206,34 @@ def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
     return bits
 
 
-def tree_codelength(trees: Sequence[MeasuredTree], *, seed: int) -> tuple[Floats, Floats, Floats]:
+def tree_codelength(
+    trees: Sequence[MeasuredTree],
+    *,
+    seed: int,
+    advance: Advance = SILENT,
+) -> tuple[Floats, Floats, Floats]:
     """Return for each tree (T,) the bits of its distances in the online and in a uniform code, and their number.
 
     Voita and Titov 2020, section 2.2: each portion of the trees is coded by a probe of the trees before it, the first
     one uniformly. The spread of the code is the mean error of the probe on its held-out trees.
     """
     even = [len(tree.distances) * (len(tree.distances) - 1) / 2 * np.log2(len(tree.distances) - 1) for tree in trees]
-    ends = [end for end in portion_ends(len(trees)) if end >= min(FEWEST, len(trees))]
+    ends = tree_portion_ends(len(trees))
     # A uniform code over 1 to W - 1 takes log2(W - 1) bits for each of the W (W - 1) / 2 distances.
     bits = even[: ends[0]]
     for begin, end in pairwise(ends):
-        probe = StructuralProbe(trees[:begin], seed=seed)
+        probe = StructuralProbe(trees[:begin], seed=seed, advance=advance)
         errors = [np.abs(probe.distances(tree.states) - tree.distances)[_above(tree)] for tree in trees[4:begin:5]]
         spread = max(float(np.concatenate(errors).mean()), 1e-3)
         for tree in trees[begin:end]:
             bits.append(float(distance_bits(probe.distances(tree.states), tree.distances, spread).sum()))
     words = np.array([len(tree.distances) for tree in trees])
     return np.array(bits), np.array(even), words * (words - 1) / 2
+
+
+def tree_portion_ends(count: int) -> list[int]:
+    """Return the ends of the portions of `count` trees; each but the last is also a number of trees to train on."""
+    return [end for end in portion_ends(count) if end >= min(FEWEST, count)]
 
 
 def _above(tree: MeasuredTree) -> tuple[NDArray[np.intp], ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import Floats
 from osbert.analysis.lens import SCORES, AffineLens
 from osbert.analysis.likelihood import LanguageModel
@@ -28,11 +30,17 @@ class TunedLens:
         self.bias = bias
 
     @classmethod
-    def trained(cls, language: LanguageModel, states: Floats, last: Floats) -> TunedLens:
+    def trained(
+        cls,
+        language: LanguageModel,
+        states: Floats,
+        last: Floats,
+        advance: Advance = SILENT,
+    ) -> TunedLens:
         """Train the map from states (n, D) of a layer, given those of the last layer; the same call gives the same map.
 
         Every fifth state is held out: the map with the least divergence on these after a pass is kept, or the map at
-        the start if no pass improves on it.
+        the start if no pass improves on it. Calls `advance` with the states of each step.
         """
         device = language.head.pieces.device
         near = AffineLens.fitted(states.astype(np.float64), last.astype(np.float64))
@@ -40,8 +48,8 @@ class TunedLens:
         start = np.eye(states.shape[1]) + near.change, near.shift - near.mean @ near.change
         lens = [torch.from_numpy(part).to(device, torch.float32).requires_grad_() for part in start]
         inputs, ends = (torch.from_numpy(np.asarray(part, np.float32)).to(device) for part in (states, last))
-        held = np.arange(len(states)) % 5 == 4
-        fitting, judging = np.flatnonzero(~held), np.flatnonzero(held)
+        fitting = fitting_states(states)
+        judging = np.setdiff1d(np.arange(len(states)), fitting)
         optimizer, rng = torch.optim.Adam(lens, lr=RATE), np.random.default_rng(0)
         training = language.learner.training
         language.learner.eval()
@@ -56,6 +64,7 @@ class TunedLens:
                     for weight, gradient in zip(lens, torch.autograd.grad(loss, lens), strict=True):
                         weight.grad = gradient
                     optimizer.step()
+                    advance(len(part))
                 now = _Candidate.of(language, lens, inputs[judging], ends[judging])
                 best = min(best, now, key=lambda one: one.loss)
         finally:
@@ -66,6 +75,11 @@ class TunedLens:
         """Return the mapped states (n, D)."""
         mapped: Floats = states @ self.weight + self.bias
         return mapped
+
+
+def fitting_states(states: Floats) -> NDArray[np.int64]:
+    """Return the places of the states (n, D) that a map is trained on: all but every fifth."""
+    return np.flatnonzero(np.arange(len(states)) % 5 != 4)
 
 
 class _Candidate:

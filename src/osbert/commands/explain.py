@@ -38,7 +38,7 @@ def explain(
 
     Each word has a weight, what it adds to the score of the answer; all weights sum to the score's distance from that
     of the same text without words. How far they miss that sum, and how far the words without which the score drops
-    agree, is shown with them. Of a pretrained model, a text with [MASK] is explained.
+    agree, is shown with them. Of a pretrained model, [MASK] is explained. A stopped command on a file can be resumed.
 
     Parameters
     ----------

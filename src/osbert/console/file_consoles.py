@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.progress import (
@@ -27,6 +28,7 @@ from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
+from osbert.training.interruption import sigterm_as_exit
 from osbert.training.tracking import duration
 
 LEFT = TimeRemainingColumn(), TextColumn("left")
@@ -88,34 +90,48 @@ class _Rate(ProgressColumn):
         return Text(f"{task.fields['text_bytes'] / 1e6 / task.elapsed:.1f} MB/s")
 
 
+@dataclass
+class _Pace:
+    """The pace of a part. `before`: what was done at its first event, in a resumed run by the one before."""
+
+    before: int
+    seconds: float = 0.0
+
+
 @contextmanager
 def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]:
     """Yield a `watch` that prints notices and shows progress, `done` of `count`: a bar on a terminal, else lines.
 
-    `stream`: where notices go, as for `print_notices`.
+    `what`: what is counted, unless an event has a `what` of its own: each such part has its own rate. `stream`: where
+    notices go, as for `print_notices`. SIGTERM ends the block by SystemExit, so that the work says what it keeps.
     """
     console, notices = open_console(stderr=True), print_notices(stream)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
-    begun = told = time.monotonic()
-    # A resumed run begins with rows that are done already; they must not count in the rate.
-    before: int | None = None  # done when it began: the rest of a run that was stopped
+    last = told = time.monotonic()
+    paces: dict[str, _Pace] = {}
 
     def show(event: Any) -> None:
-        nonlocal told, before
+        nonlocal last, told
         notices(event)
         if not hasattr(event, "done"):
             return
-        if not console.is_terminal:
-            before = event.done if before is None else before
-            if (now := time.monotonic()) - told >= LINE_SECONDS and before < event.done < event.count:
-                told, left = now, (now - begun) * (event.count - event.done) / (event.done - before)
-                print(f"{event.done:,} of {event.count:,} {what}, {duration(left)} left", file=sys.stderr)
-        else:
+        part, now = getattr(event, "what", what), time.monotonic()
+        # The first event of a part starts its clock: what came before, such as loading, is none of its time.
+        pace = paces.setdefault(part, _Pace(before=event.done))
+        pace.seconds += now - last if event.done > pace.before else 0
+        last = now
+        if console.is_terminal:
             bar.start()
+            if bar.tasks[0].description != part:
+                bar.reset(task, description=part, total=event.count, completed=event.done)
             bar.update(task, total=event.count, completed=event.done)
+        elif now - told >= LINE_SECONDS and pace.before < event.done < event.count:
+            told, left = now, pace.seconds * (event.count - event.done) / (event.done - pace.before)
+            print(f"{event.done:,} of {event.count:,} {part}, {duration(left)} left", file=sys.stderr)
 
     try:
-        yield watching(show, stream=stream)
+        with sigterm_as_exit():
+            yield watching(show, stream=stream)
     finally:
         bar.stop()

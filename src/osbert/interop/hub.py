@@ -19,7 +19,7 @@ from osbert.errors import UserError, nearest
 from osbert.files import write_text
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
-from osbert.interop.packaged import packaged_folder, packaged_names
+from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
 from osbert.reading.remote import ObjectAddress, local_copy
 from osbert.reading.remote_cache import address_of
 from osbert.terminal import in_megabytes
@@ -106,6 +106,17 @@ def origin(path: Path) -> dict[str, str]:
     if snapshots != "snapshots" or not repository.startswith("models--") or not COMMIT.fullmatch(commit):
         return {}
     return {"name": repository.removeprefix("models--").replace("--", "/"), "commit": commit}
+
+
+def called(model: Path) -> str:
+    """Return what a model is called: its name on the hub or that of an installed package, else that of its folder.
+
+    >>> called(Path("hub/models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"))
+    'google-bert/bert-base-uncased'
+    >>> called(Path("runs/encoder/../small"))
+    'small'
+    """
+    return origin(model).get("name") or packaged_name(model) or Path(os.path.abspath(model)).name  # "." has a name too
 
 
 def default_out(model: Path, ending: str) -> Path:

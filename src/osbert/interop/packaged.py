@@ -64,6 +64,19 @@ def packaged_folder(name: str) -> Path | None:
     return folder
 
 
+def packaged_name(folder: Path) -> str:
+    """Return the name under which an installed package ships the model in a folder, "" if none does."""
+    if not any((package / "__init__.py").is_file() for package in (folder, folder.parent)):
+        return ""  # entry points outside of packages are not imported for it
+    for name in packaged_names():
+        try:
+            if packaged_folder(name) == folder:
+                return name
+        except UserError:
+            continue  # a defect of another package
+    return ""
+
+
 def minilm() -> Path:
     """Return the folder of all-MiniLM-L6-v2, which the package of the extra `minilm` ships.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
+from osbert.interop.hub import called
 from osbert.lock import claim
 from osbert.reading.remote import local_copy, local_output, shown
 from osbert.reading.remote_cache import reading_copies, with_addresses
@@ -21,20 +22,20 @@ from osbert.runs.explained_rows import (
     ExplainedRow,
     ExplainedRows,
     ExplanationKeywords,
-    ExplanationProgress,
     ExplanationSource,
+    in_one_process,
     in_tasks,
 )
 from osbert.runs.json_lines import plain
 from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.row_tasks import RowTasks, row_plan
+from osbert.runs.unfinished import unfinished_output
 from osbert.terminal import counted
+from osbert.training.checkpoint import disk_needed
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
 
-TASKS = ".tasks"
-"""The folder of unfinished tasks in the output."""
 STRONGEST = 5
 EXAMPLES = 5
 """Number of examples for a label in the report, those with the highest scores."""
@@ -65,7 +66,8 @@ def explain_file(
     rows.csv: one line for each explanation, with the explained prediction and the five words of the largest weights.
     words.json and report.html: the strongest words of each label, with counts, intervals and examples. `label`: explain
     the score of this label instead of the predicted one. Raises UserError that lists all unusable rows before anything
-    is computed, and if the folder holds other files.
+    is computed, and if the folder holds other files. A stopped call keeps its explanations in OUT.unfinished, and the
+    same call resumes it.
     """
     options.weighing.require_possible()
     with reading_copies(), local_output(out, inputs=[file]) as place:
@@ -79,20 +81,24 @@ def _explain(
     """Explain the rows of a local file into a local folder."""
     plan = row_plan(options.file, is_kept=True)
     refuse_foreign(out, "explanations", FILES)
-    rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
-    report_remarks(rows.engine, watch)
-    watch(Notice(rows.inputs.describe))
-    count = rows.check()
-    with claim(out) as folder:
-        folder.mkdir(exist_ok=True)
-        work = _FileExplanation(rows=rows, count=count)
+    with ExitStack() as held:
+        held.enter_context(disk_needed(out, goes_on="after the last window"))
+        folder = held.enter_context(claim(out))
+        work = held.enter_context(unfinished_output(folder, "explanations that were begun"))
+        rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
+        report_remarks(rows.engine, watch)
+        watch(Notice(rows.inputs.describe))
+        if before := work.begun:
+            work.refuse_other(before["facts"], rows.facts)
+        count = int(before["count"]) if before else rows.check()
         if plan is None:
-            written = work.write(folder, out, rows.explained(), watch)
+            found = in_one_process(work, rows, count, watch)
         else:
-            tasks = folder / TASKS / rows.key
-            tasks.mkdir(parents=True, exist_ok=True)
-            written = work.write(folder, out, in_tasks(RowTasks(plan=plan, folder=tasks), rows, watch), ignore)
-        shutil.rmtree(folder / TASKS, ignore_errors=True)  # also that of a stopped command with --executor
+            work.begin(rows.facts, count)
+            found = in_tasks(RowTasks(plan=plan, folder=work.folder), rows, watch)
+        folder.mkdir(exist_ok=True)
+        written = _FileExplanation(rows=rows, count=count).write(folder, out, found)
+        work.end()
         return written
 
 
@@ -105,7 +111,7 @@ class _FileExplanation:
     totals: WordTotals = field(default_factory=WordTotals)
     examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
 
-    def write(self, folder: Path, out: Path, found: Iterable[ExplainedRow], watch: Watch) -> ExplanationTally:
+    def write(self, folder: Path, out: Path, found: Iterable[ExplainedRow]) -> ExplanationTally:
         """Write the three files to a folder; `out` is its name in messages."""
         columns = self.rows.inputs.columns
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
@@ -128,7 +134,6 @@ class _FileExplanation:
                 # A row without text still gets its line, with empty cells.
                 for said in cells or [{}]:
                     table.writerow({**row.values, **{names[name]: cell for name, cell in said.items()}})
-                watch(ExplanationProgress(done=rows, count=self.count))
         totals = self._words()
         with writing_output(folder / FILES[1]) as aside:
             aside.write_text(as_json(plain(totals)), encoding="utf-8", errors="backslashreplace")
@@ -164,7 +169,7 @@ class _FileExplanation:
         described = with_addresses(self.rows.inputs.describe)
         lead = f"Which words decide, over {counted(self.count, 'row')}: {described}"
         write_report(
-            path, f"Why {self.rows.engine.folder.name} says so", word_sections(self.totals, examples), lead=lead
+            path, f"Why {called(self.rows.source.run)} says so", word_sections(self.totals, examples), lead=lead
         )
 
 

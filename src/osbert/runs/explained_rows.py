@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -15,11 +14,13 @@ from osbert.errors import Problems, UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.snapshot import Snapshot
-from osbert.runs.contract import Watch
+from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.part import RowPart
 from osbert.runs.row_tasks import RowRange, RowTasks, require_facts, require_whole
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops
 from osbert.tasks import Inputs
+from osbert.terminal import counted
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
@@ -130,11 +131,6 @@ class ExplainedRows:
             "columns": self.inputs.describe.partition(": ")[2],  # without the name of the file, which may move
         }
 
-    @property
-    def key(self) -> str:
-        """Return a hash of the facts: the name of a folder for tasks, so that those of other calls never mix."""
-        return hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:16]
-
     def check(self) -> int:
         """Read the whole file and return its number of rows. Raises UserError that lists all unusable ones."""
         problems = Problems(heading=f"{self.source.file} cannot be used")
@@ -172,6 +168,17 @@ class ExplainedRows:
                     explanations=tuple(explained),
                 )
 
+    def windows(
+        self, tally: Mapping[str, int], start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield (text, tally) for each window of the rows from `start` to `stop` after those of `tally`."""
+        read = tally.get("read", start)
+        explained = self.explained(read, stop)
+        while window := list(islice(explained, WINDOW)):
+            self.before.require_same()
+            read += len(window)
+            yield "".join(row.as_line() for row in window), {"read": read}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationWork:
@@ -190,15 +197,35 @@ class ExplanationWork:
         opened = ExplainedRows.open(self.source)
         require_facts(opened.facts, self.facts, str(self.source.file))
         part = RowPart(folder)
-        explained = opened.explained(part.tally.get("read", rows.start), rows.stop)
-        while window := list(islice(explained, WINDOW)):
-            reached = part.tally.get("read", rows.start) + len(window)
-            part.append("".join(row.as_line() for row in window), {"read": reached})
+        for text, tally in opened.windows(part.tally, rows.start, rows.stop):
+            part.append(text, tally)
         opened.before.require_same(whole=True)
 
 
+def in_one_process(work: UnfinishedOutput, opened: ExplainedRows, count: int, watch: Watch) -> Iterator[ExplainedRow]:
+    """Explain the rows that a stopped call has not explained; return all. Raises UserError if the file changed."""
+    part = RowPart(work.folder)
+
+    def done() -> int:
+        return part.tally.get("read", 0)
+
+    if done():
+        watch(Notice(f"going on after {done():,} of {counted(count, 'row')}"))
+    watch(ExplanationProgress(done=done(), count=count))
+    with explaining_stops(work, done, counted(count, "row"), watch):
+        for text, tally in opened.windows(part.tally):
+            if not (part.tally or work.begun):
+                work.begin(opened.facts, count)
+            part.append(text, tally)
+            watch(ExplanationProgress(done=done(), count=count))
+        opened.before.require_rows(done(), count)
+        opened.before.require_same(whole=True)
+    part.check()
+    return _rows_of(part)
+
+
 def in_tasks(tasks: RowTasks, opened: ExplainedRows, watch: Watch) -> Iterator[ExplainedRow]:
-    """Explain all rows in tasks, then yield them in order. Raises UserError if a part is damaged or not whole."""
+    """Explain all rows in tasks; return them in order. Raises UserError if a part is damaged or not whole."""
     source = replace(opened.source, run=opened.source.run.absolute(), file=opened.source.file.absolute())
 
     def windows() -> Iterator[list[Any]]:
@@ -209,8 +236,16 @@ def in_tasks(tasks: RowTasks, opened: ExplainedRows, watch: Watch) -> Iterator[E
     def report(done: int, count: int) -> None:
         watch(ExplanationProgress(done=done, count=count))
 
-    for rows, folder in tasks.run(ExplanationWork(source=source, facts=opened.facts), windows, report):
+    return _joined(tasks.run(ExplanationWork(source=source, facts=opened.facts), windows, report))
+
+
+def _joined(parts: Iterable[tuple[RowRange, Path]]) -> Iterator[ExplainedRow]:
+    for rows, folder in parts:
         part = RowPart(folder)
         require_whole(rows, part.tally.get("read"), folder)
-        with part.path.open(encoding="utf-8") as file:
-            yield from map(ExplainedRow.of_line, file)
+        yield from _rows_of(part)
+
+
+def _rows_of(part: RowPart) -> Iterator[ExplainedRow]:
+    with part.path.open(encoding="utf-8") as file:
+        yield from map(ExplainedRow.of_line, file)

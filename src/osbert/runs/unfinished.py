@@ -78,8 +78,8 @@ def unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
 def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of: str, watch: Watch) -> Iterator[None]:
     """If the block ends early, report how much is done and how to go on.
 
-    `done`: returns the number of finished rows. `of`: the total, in words. `work`: None if the output is a stream,
-    which no command can continue.
+    The end may be a KeyboardInterrupt, the SystemExit of `sigterm_as_exit`, or a UserError. `done`: returns the number
+    of finished rows. `of`: the total, in words. `work`: None if the output is a stream, which no command can continue.
     """
 
     def said() -> str:
@@ -89,7 +89,7 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
 
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         watch(Notice(f"stopped: {said()}", warning=True))
         raise
     except UserError as error:

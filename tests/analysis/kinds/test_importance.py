@@ -82,7 +82,7 @@ def test_a_head_that_nothing_reads_has_no_importance_and_goes_without_a_loss(eng
     [whole] = [one for one in found if one.name == "ablation_loss" and not one.where["count"]]
     model, kind = analysed(engine), MaskedImportance()
     assert whole.value > 0 and whole.n == 12
-    assert kind.work(texts(engine)) > 0 and not kind.obstacle(model)
+    assert kind.work(model, texts(engine)) > 0 and not kind.obstacle(model)
 
 
 def test_a_model_without_a_loss_of_masks_says_so(runs: dict[str, Path]) -> None:

@@ -59,6 +59,8 @@ def test_only_the_first_texts_are_compared() -> None:
 
 def test_a_model_of_one_head_has_a_map_and_no_divergence() -> None:
     analysis = Similarity(SIZES, seed=0)
-    one = passed(0)
-    analysis.add(TextPass(number=0, marks=one.marks, states=(), attention=[one.attention[0][:1]]))
+    for number in (0, 1):
+        assert analysis.figures() == []  # neither is there one of a single text
+        one = passed(number)
+        analysis.add(TextPass(number=number, marks=one.marks, states=(), attention=[one.attention[0][:1]]))
     assert {figure.name for figure in analysis.figures()} == {"map_shows", "map_across", "map_up"}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from osbert.analysis.advance import Advance
 from osbert.analysis.kinds.contract import PlacedTree, TextPass, TokenMarks
 from osbert.analysis.kinds.tags import Tags
 from osbert.analysis.probing import CONTROL, EMBEDDINGS, FREQUENT, LEAST, RANDOM, UNIFORM
@@ -45,7 +46,9 @@ def test_a_tag_is_found_where_it_is_and_words_are_learnt_by_heart() -> None:
     analysis = Tags(SIZES, seed=0)
     for number in range(160):
         added(analysis, number)
-    figures = analysis.figures()
+    trained = Advance(count=10**9)
+    figures = analysis.figures(trained)
+    assert trained.done == analysis.training > 0
     embeddings, layer = [one for one in figures if one.name == "tags"]
     assert layer.value == 1 and layer.n == 400 and layer.interval is not None and layer.interval[0] > 0.98
     assert embeddings.value == pytest.approx(0.5, abs=0.1) and embeddings.baselines[CONTROL] > 0.9

@@ -9,6 +9,7 @@ import numpy as np
 import osbert
 from osbert.runs.analyse.forms.chunks import ChunkForm
 from osbert.runs.analyse.forms.contract import FileHead
+from osbert.runs.analyse.run import AnalysisProgress
 from refusals import refusal
 
 SETTINGS = {"texts": 20, "shortest": 3, "length": 16, "device": "cpu"}
@@ -31,7 +32,12 @@ def test_files_are_known_by_three_columns_with_chunks_in_the_last(tmp_path: Path
 def test_chunks_are_probed_in_each_layer(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.txt").write_text(sentences(160))
-    found = osbert.analyse(runs["encoder"], data=tmp_path / "data", out=tmp_path / "out", **SETTINGS)
+    events: list[object] = []
+    found = osbert.analyse(
+        runs["encoder"], data=tmp_path / "data", out=tmp_path / "out", watch=events.append, **SETTINGS
+    )
+    trained = [one for one in events if isinstance(one, AnalysisProgress) and one.what == "training items of chunks"]
+    assert trained[0].done == 0 and len({one.done for one in trained}) > 10 and trained[-1].done == trained[-1].count
     assert found.figure("chunks", layer=0).value == 1 and found.figure("chunks", layer=1).n == 240
     assert found.figure("chunks", layer=1).baselines["most frequent chunk label of the word"] == 1
     assert "the sentences of the chunks" in found.notes[0]

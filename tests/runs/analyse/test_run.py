@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,5 +260,26 @@ def test_what_breaks_off_far_down_is_named_and_what_is_left_out_is_counted(
 
 def test_a_single_text_has_no_figure_without_an_interval(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("the good film")
-    found = osbert.analyse(runs["encoder"], data=tmp_path / "one.txt", out=tmp_path / "out", **SETTINGS)
-    assert not found.counts["heads"] and any("two texts" in note for note in found.notes)
+    with refusal("too-little-data", "one.txt", "heads", "similarity", "two texts"):
+        osbert.analyse(runs["encoder"], data=tmp_path / "one.txt", out=tmp_path / "out", **SETTINGS)
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.unfinished").exists()
+
+
+def test_a_signal_ends_the_command_with_what_is_kept(
+    runs: dict[str, Path],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("analyse", runs["encoder"], "--data", folder, "--out", tmp_path / "out", "--json")
+    settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Relations, "add", lambda *_, number=number: os.kill(os.getpid(), number))
+            done = told(capsys, *words, *settings)
+        assert done.status == status
+        [said] = [line for line in map(json.loads, done.output.splitlines()) if line.get("warning")]
+        assert "3 of 7 analyses" in said["text"] and str(tmp_path / "out.unfinished") in said["text"]
+        assert json.loads(done.error.splitlines()[-1])["code"] == "interrupted"
+    assert told(capsys, *words, *settings).status == 0 and not (tmp_path / "out.unfinished").exists()

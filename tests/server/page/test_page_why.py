@@ -95,17 +95,17 @@ def test_each_answer_and_each_text_is_explained(open_page: Any) -> None:
     expect(parts.nth(1)).to_contain_text("trust that one more")
 
 
-def test_a_long_text_is_not_checked_and_a_poor_sum_is_said(open_page: Any) -> None:
-    text = "word " * 300
-    words = weighed(text, {"word": 1.0}, check=False)
-    found = explanation(words, error=0.256, agreement=None)
+def test_some_words_of_a_long_text_are_checked_and_a_poor_sum_is_said(open_page: Any) -> None:
+    text = "one two three " + "word " * 300
+    words = [*weighed(text, {"one": 1.0, "two": -0.5}), *weighed(text, {"three": 0.2}, check=False)]
+    found = explanation(words, error=0.256)
     answers = {"v1/predict": predict, "v1/explain": lambda body: {"explanations": [[found]]}}
     page, server = open_page("classify", answers=answers)
     ask(page, text)
     why(page).get_by_role("button").click()
     expect(why(page)).to_contain_text("25.6% (completeness error): they rank the words, and are no amounts")
-    expect(why(page)).to_contain_text("no second method was run")
-    assert server.asked[-1][1]["check"] is False
+    expect(why(page)).to_contain_text("(rank correlation 0.83, over 2 of 3 words)")
+    assert server.asked[-1][1]["check"] is True
 
 
 def test_what_is_refused_is_said_and_can_be_asked_again(open_page: Any, refused: Any) -> None:

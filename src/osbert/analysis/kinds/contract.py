@@ -5,7 +5,7 @@ Each file of this folder has one public class: an Analysis, which reads the pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import Figure
 from osbert.analysis.model import AnalysedModel
 from osbert.data.example import Booleans
@@ -23,9 +24,6 @@ from osbert.reports.page import Section
 
 LARGEST = 2.0**15
 """States are clipped to this range, since float16 overflows at 65504."""
-
-Advance = Callable[[int], None]
-"""Progress callback: receives the number of tokens read since the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,20 +135,33 @@ class Analysis(Investigation):
         raise NotImplementedError
 
 
+class TrainedAnalysis(Analysis):
+    """An analysis that trains probes on a sample of what was added."""
+
+    @property
+    def training(self) -> int:
+        """Return how many items `figures` trains on, those of every probe counted; 0 if there are too few."""
+        raise NotImplementedError
+
+    def figures(self, advance: Advance = SILENT) -> list[Figure]:
+        """Return the figures; call `advance` with the items trained on since the last call."""
+        raise NotImplementedError
+
+
 class Experiment(Investigation):
     """A measurement that runs the model itself: with gradients, interventions (hooks.py) or its own texts.
 
     `measure` leaves the model as it was.
     """
 
-    def work(self, sample: Any) -> int:
+    def work(self, model: AnalysedModel, sample: Any) -> int:
         """Return the number of tokens that `measure` reads of a sample, repeats included; an estimate is enough."""
         return int(sample.tokens)
 
     def measure(self, model: AnalysedModel, sample: Any, advance: Advance) -> list[Figure]:
         """Return the figures of a sample of the form of data that it `reads`.
 
-        It calls `advance` with the number of tokens read since the last call.
+        It calls `advance` with the number of tokens read since the last call; what it trains is another part of it.
         """
         raise NotImplementedError
 

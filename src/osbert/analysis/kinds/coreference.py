@@ -75,7 +75,7 @@ class Coreference(Experiment):
     reads = "coreference"
     place = 4
 
-    def work(self, sample: ItemSample[LinkedItem]) -> int:
+    def work(self, model: AnalysedModel, sample: ItemSample[LinkedItem]) -> int:
         """Return twice the tokens of all texts: the model and one with random weights read them."""
         return 2 * sample.tokens
 

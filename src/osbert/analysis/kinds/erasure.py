@@ -71,9 +71,13 @@ class Erasure(Experiment):
         """Return why there is no loss of masked pieces; "" if there is."""
         return "" if model.masks else "the model does not predict masked pieces"
 
-    def work(self, sample: TextSample) -> int:
-        """Return an estimate of the tokens read, as for a model of 6 layers."""
-        return sum(map(len, sample.examples)) * 4 * len(LABELS)
+    def work(self, model: AnalysedModel, sample: TextSample) -> int:
+        """Return an estimate of the tokens read: the trees drawn have about as many tokens as the others."""
+        parts = [placed.part for placed in sample.trees]
+        drawn = {part: min(most, sum(one == part for one in parts)) for part, most in TREES.items()}
+        # Before an erasure, and after one of each label and of as many random directions in each layer.
+        passes = {"select": 1, "score": 1 + 2 * len(LABELS) * len(model.backbone.stack)}
+        return sum(drawn[part] * passes[part] for part in TREES) * sample.tokens // max(1, len(sample))
 
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
         """Return the cost of each erasure in nats per masked piece; [] for too few pieces or a single label value."""

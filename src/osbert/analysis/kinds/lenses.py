@@ -20,7 +20,7 @@ from osbert.analysis.lens import layer_states, read_out, settled
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.predicted_part import with_predicted_part
 from osbert.analysis.sample import TextSample
-from osbert.analysis.tuned_lens import TunedLens
+from osbert.analysis.tuned_lens import PASSES, TunedLens, fitting_states
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.reports.explained import explained
@@ -45,7 +45,7 @@ class Lenses(LanguageExperiment):
     least = f"{LEAST} pieces to predict in each half of the texts"
     place = 30
 
-    def work(self, sample: TextSample) -> int:
+    def work(self, model: AnalysedModel, sample: TextSample) -> int:
         """Return an estimate of the tokens read: those of the sampled texts."""
         return min(sample.tokens, round((FITTED + SCORED) / SHARE))
 
@@ -66,7 +66,8 @@ class Lenses(LanguageExperiment):
             if sum(len(labels) for labels, _ in found) < LEAST:
                 return []
             parts.append((np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found], axis=1)))
-        return _figures(model, *parts)
+        fitting, scored = parts
+        return _figures(model, fitting, scored, advance)
 
     def _predicted(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
         language = model.language
@@ -142,7 +143,10 @@ def _advancing(
 
 
 def _figures(
-    model: AnalysedModel, fitting: tuple[NDArray[np.int64], Floats], scored: tuple[NDArray[np.int64], Floats]
+    model: AnalysedModel,
+    fitting: tuple[NDArray[np.int64], Floats],
+    scored: tuple[NDArray[np.int64], Floats],
+    advance: Advance,
 ) -> list[Figure]:
     """Return the figures from labels (n,) and states (L + 1, n, D) of both parts."""
     assert model.language is not None
@@ -153,7 +157,9 @@ def _figures(
     answers, _, _ = read_out(model.language, [fitting[1][-1]])
     answer = int(np.bincount(answers[0]).argmax())
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
-    lenses = [TunedLens.trained(model.language, one, fitting[1][-1]) for one in fitting[1][:-1]]
+    below, last = fitting[1][:-1], fitting[1][-1]
+    trained = advance.part("training items of lenses", len(below) * PASSES * len(fitting_states(last)))
+    lenses = [TunedLens.trained(model.language, one, last, trained) for one in below]
     moved = [lens(one) for lens, one in zip(lenses, states[:-1], strict=True)]
     # One read-out for both lenses: first the L mapped layers, then all L + 1 layers as they are.
     likeliest, entropies, divergences = read_out(model.language, [*moved, *states])

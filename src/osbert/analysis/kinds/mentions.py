@@ -44,7 +44,7 @@ class Mentions(Experiment):
             for text in texts:
                 probes.add(text)
             advance(sum(len(text.marks.first) for text in texts))
-        return probes.figures()
+        return probes.figures(advance.part("training items of mentions", probes.training))
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:

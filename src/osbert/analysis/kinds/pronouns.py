@@ -27,6 +27,8 @@ from osbert.reports.page import Section
 FORMS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
 LEAST = 10
 """Fewest pronouns of a gender for a figure."""
+TEXTS = 256
+"""Texts that are read between two reports of progress."""
 
 
 class Pronouns(LanguageExperiment):
@@ -43,7 +45,7 @@ class Pronouns(LanguageExperiment):
             return "a left-to-right model fills no mask in the middle of a sentence"
         return super().obstacle(model)
 
-    def work(self, sample: ItemSample[LinkedItem]) -> int:
+    def work(self, model: AnalysedModel, sample: ItemSample[LinkedItem]) -> int:
         """Return the number of tokens: each text is read once."""
         return sample.tokens
 
@@ -56,10 +58,13 @@ class Pronouns(LanguageExperiment):
         masked = list(_masked(model, sample.items))
         examples = [example for _, example in masked]
         flat = np.array([piece for some in pieces.values() for piece in some])
-        chances = np.exp(model.language.candidates(examples, flat))  # (n, forms of both)
+        found = []
+        for some in range(0, len(examples), TEXTS):
+            found.append(model.language.candidates(examples[some : some + TEXTS], flat))
+            advance(sum(map(len, examples[some : some + TEXTS])))
+        chances = np.exp(np.concatenate(found))  # (n, forms of both)
         first = len(pieces["masculine"])
         feminine: NDArray[np.bool_] = chances[:, first:].sum(axis=1) > chances[:, :first].sum(axis=1)
-        advance(sum(map(len, examples)))
         gold = np.array([gender == "feminine" for gender, _ in masked], bool)
         common = Figure(name="pronouns", value=0, n=0, unit="pronouns", data=self.reads, seed=model.seed)
         groups = {"": np.ones(len(gold), bool), "feminine": gold, "masculine": ~gold}

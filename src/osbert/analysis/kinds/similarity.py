@@ -64,6 +64,7 @@ def scaled(distances: Floats) -> tuple[Floats, float]:
 class Similarity(Analysis):
     """The divergences of all heads from each other, over a few texts."""
 
+    least = "two texts"
     place = 2
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
@@ -98,8 +99,13 @@ class Similarity(Analysis):
         return same, ~same
 
     def figures(self) -> list[Figure]:
-        """Return the mean divergence within each layer, and the coordinates of each head on the map."""
-        n = int(self.pairs.n.max())
+        """Return the mean divergence within each layer, and the coordinates of each head on the map.
+
+        A single text has no interval, so that it gives no figure.
+        """
+        n = int(self.pairs.n.max(initial=0))
+        if n < 2:
+            return []
         common = Figure(name="", value=0, n=n, unit="texts", data=self.reads, seed=self.seed)
         between = float(self.between.mean)
         found = [

@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.analysis.advance import SILENT, Advance
 from osbert.analysis.figures import DEVIATIONS, Figure, Floats, named
-from osbert.analysis.kinds.contract import Analysis, PlacedTree, TextPass
+from osbert.analysis.kinds.contract import PlacedTree, TextPass, TrainedAnalysis
 from osbert.analysis.probe import expected_layer
 from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM
 from osbert.analysis.structure import (
+    EPOCHS,
     MeasuredTree,
     Squares,
     StructuralProbe,
@@ -30,6 +32,7 @@ from osbert.analysis.structure import (
     right_arcs,
     tree_codelength,
     tree_distances,
+    tree_portion_ends,
 )
 from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
@@ -87,7 +90,7 @@ class _TreeScores:
 Parts = Mapping[str, Sequence[_KeptTree]]
 
 
-class Structure(Analysis):
+class Structure(TrainedAnalysis):
     """A sample of trees with the states of their words."""
 
     reads = "trees"
@@ -118,7 +121,14 @@ class Structure(Analysis):
             # Appends if `place` is the length, replaces otherwise.
             kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
-    def figures(self) -> list[Figure]:
+    @property
+    def training(self) -> int:
+        """Return how many trees the probes of `figures` are trained on, those of every epoch counted."""
+        trees, layers = len(self.trees["select"]), self.sizes.layers + 1
+        coded = sum(tree_portion_ends(trees)[:-1]) if trees else 0
+        return EPOCHS * ((2 * layers + 1) * (trees + coded) + layers * min(trees, MIXED))
+
+    def figures(self, advance: Advance = SILENT) -> list[Figure]:
         """Return arcs, correlation and codelength of each layer, and figures of the mix; [] for too few trees."""
         if min(map(len, self.trees.values())) < LEAST:
             return []
@@ -127,8 +137,8 @@ class Structure(Analysis):
         control = {part: [tree.control(self.seed) for tree in trees] for part, trees in self.trees.items()}
         if not sum(_arcs(tree) for trees in (self.trees["score"], control["score"]) for tree in trees):
             return []
-        found = [self._scores(self.trees, layer) for layer in range(self.sizes.layers + 2)]
-        learnt = [self._scores(control, layer) for layer in range(self.sizes.layers + 1)]
+        found = [self._scores(self.trees, layer, advance) for layer in range(self.sizes.layers + 2)]
+        learnt = [self._scores(control, layer, advance) for layer in range(self.sizes.layers + 1)]
         scored = self.trees["score"]
         line = _scored(scored, [_line(len(tree.heads)) for tree in scored])
         figures = []
@@ -166,22 +176,24 @@ class Structure(Analysis):
                 baselines={LINE: line.correlation, EMBEDDINGS: found[0].correlation, RANDOM: found[-1].correlation},
             )
             figures += [arcs, selectivity, *([ordered] if math.isfinite(ordered.value) else [])]
-        return [*figures, *self._codes(control), *self._mixes(figures[0])]
+        return [*figures, *self._codes(control, advance), *self._mixes(figures[0], advance)]
 
-    def _scores(self, trees: Parts, place: int | slice) -> _TreeScores:
+    def _scores(self, trees: Parts, place: int | slice, advance: Advance) -> _TreeScores:
         """Return the scores of a probe of one layer (the last is the random encoder) or of a mix of layers."""
-        return self._probed(trees, place)[0]
+        return self._probed(trees, place, advance)[0]
 
-    def _probed(self, trees: Parts, place: int | slice) -> tuple[_TreeScores, Floats]:
+    def _probed(self, trees: Parts, place: int | slice, advance: Advance) -> tuple[_TreeScores, Floats]:
         """Return the scores of a probe, and the weight of each of its layers."""
-        probe = StructuralProbe([tree.measured(place) for tree in trees["select"]], seed=self.seed)
+        measured = [tree.measured(place) for tree in trees["select"]]
+        probe = StructuralProbe(measured, seed=self.seed, advance=advance)
         return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]]), probe.shares
 
-    def _codes(self, control: Parts) -> Iterator[Figure]:
+    def _codes(self, control: Parts, advance: Advance) -> Iterator[Figure]:
         """Yield for each layer the bits per distance in the online code of the training trees."""
 
         def coded(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
-            return tree_codelength([tree.measured(layer) for tree in trees["select"]], seed=self.seed)
+            measured = [tree.measured(layer) for tree in trees["select"]]
+            return tree_codelength(measured, seed=self.seed, advance=advance)
 
         def mean(bits: Floats, counts: Floats) -> float:
             return float(bits.sum() / counts.sum())
@@ -206,11 +218,11 @@ class Structure(Analysis):
                 seed=self.seed,
             )
 
-    def _mixes(self, common: Figure) -> Iterator[Figure]:
+    def _mixes(self, common: Figure, advance: Advance) -> Iterator[Figure]:
         """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         layers = self.sizes.layers + 1
         some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
-        found = [self._probed(some, slice(upper)) for upper in range(1, layers + 1)]
+        found = [self._probed(some, slice(upper), advance) for upper in range(1, layers + 1)]
         _, shares = found[-1]
         centre = replace(common, where={}, interval=None, unit="trees", n=len(some["select"]))
         yield replace(

@@ -26,6 +26,7 @@ from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text, writing_output
 from osbert.inference.engine import load
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.hub import called
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import TEXTS, AnalysisFiles
@@ -110,14 +111,17 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
         yield from _on_the_way(models[0], request)
         return
     paths = [Path(os.path.abspath(path)) for path in models]  # a link keeps its name
-    for path in paths:
+    names = [*map(called, paths)]
+    for path, name in zip(paths, names, strict=True):
         if paths.count(path) > 1:
             raise UserError(f"{path} is given twice.", code="invalid-value")
         # The shortest end of the path that no other model has.
         size = next(
             size for size in range(1, 99) if [one.parts[-size:] for one in paths].count(path.parts[-size:]) == 1
         )
-        yield _NamedModel(name="/".join(path.parts[-size:]), source=open_folder(path, request.opening))
+        # The folder of a model of the hub or of a package says nothing.
+        own = name != path.name and names.count(name) == 1
+        yield _NamedModel(name=name if own else "/".join(path.parts[-size:]), source=open_folder(path, request.opening))
 
 
 def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert import __version__, components, recipe
+from osbert.analysis.advance import Advance
 from osbert.analysis.figures import Figure
-from osbert.analysis.kinds.contract import Advance, Analysis, Experiment, Investigation
+from osbert.analysis.kinds.contract import Analysis, Experiment, Investigation, TrainedAnalysis
 from osbert.analysis.model import AnalysedModel
 from osbert.analysis.passes import PassedModel
 from osbert.analysis.sample import Sample, TextSample, punctuation
@@ -23,6 +23,7 @@ from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
+from osbert.interop.hub import called
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
@@ -39,10 +40,11 @@ KINDS = "analysis.kinds"
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisProgress:
-    """Event: `done` of `count` tokens have been read."""
+    """Event: `done` of `count` steps of a part. `what` is counted: tokens that are read, or items of training."""
 
     done: int
     count: int
+    what: str = "tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ def analyse(
         files.refuse_nothing(data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
-        about = {"model": Path(os.path.abspath(model)).name, "weights": weights}  # "." has a name too
+        about = {"model": called(model), "weights": weights}
         return run.complete(folder, about, data, files.notes())
 
 
@@ -163,6 +165,10 @@ class _AnalysisRun:
             if not found[name]
         )
         notes = [*self._notes(), *unread, *left_undone(reasons), *few]
+        if not any(found.values()):
+            self.work.end()
+            why = "".join(f"\n  - {note}" for note in notes)
+            raise UserError(f"{data} holds too little to measure anything:{why}", code="too-little-data")
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
         self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
@@ -200,23 +206,19 @@ class _AnalysisRun:
         analyses = {name: kind for name, kind in due.items() if issubclass(kind, Analysis)}
         experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
         read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
-        work = {name: one.work(self.samples[one.reads]) for name, one in experiments.items()}
-        # Progress counts tokens: those of each form once, and each experiment's own estimate of its work.
-        count = sum(self.samples[form].tokens for form in read) + sum(work.values())
-        done = 0
 
-        def advance(tokens: int) -> None:
-            nonlocal done
-            # Estimates may be exceeded; the bar must not pass its end.
-            done = min(done + tokens, count)
-            self.watch(AnalysisProgress(done=done, count=count))
+        def report(what: str, done: int, count: int) -> None:
+            self.watch(AnalysisProgress(done=done, count=count, what=what))
 
+        # Each part has its own count: the passes over all forms, the training of probes, and each experiment.
+        reading = Advance(report).part("tokens", sum(self.samples[form].tokens for form in read))
         for form in read:
-            self._pass({name: kind for name, kind in analyses.items() if kind.reads == form}, form, advance)
+            self._pass({name: kind for name, kind in analyses.items() if kind.reads == form}, form, reading)
         for name, experiment in experiments.items():
-            end = done + work[name]
-            self._keep(name, experiment.measure(self._model, self.samples[experiment.reads], advance))
-            advance(end - done)  # what it said before was an estimate
+            sample = self.samples[experiment.reads]
+            advance = reading.part(f"tokens of {name}", experiment.work(self._model, sample))
+            self._keep(name, experiment.measure(self._model, sample, advance))
+            advance(advance.count)  # the work was an estimate
 
     def _pass(self, kinds: Mapping[str, type[Analysis]], form: str, advance: Advance) -> None:
         """Add each text of a sample to all analyses that read it."""
@@ -233,7 +235,12 @@ class _AnalysisRun:
                     analysis.add(text)
             advance(sum(len(text.marks.first) for text in texts))
         for name, analysis in analyses.items():
-            self._keep(name, analysis.figures())
+            if isinstance(analysis, TrainedAnalysis):
+                training = advance.part(f"training items of {name}", analysis.training)
+                self._keep(name, analysis.figures(training))
+                training(training.count)  # too few items are not trained on
+            else:
+                self._keep(name, analysis.figures())
 
     def _keep(self, name: str, figures: Sequence[Figure]) -> None:
         write_sealed(self._path(name), {"figures": [one.record() for one in figures]})

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json, write_text
+from osbert.interop.hub import called
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reports.page import Section, paragraph, write_report
 from osbert.runs.analyse.run import AnalysisProgress, ModelAnalysis, analyse
@@ -58,11 +59,13 @@ class AnalysisPlan(ABC):
         comparison = self.compared(found)
         if comparison is None:
             raise UserError(f"{self.data} holds too little for {self.needed}.", code="no-data")
-        write_json(self.out / "results.json", {"model": self.model.name, "notes": [*found.notes], **comparison.results})
+        write_json(
+            self.out / "results.json", {"model": called(self.model), "notes": [*found.notes], **comparison.results}
+        )
         lines = [self.title, "", *comparison.lines, "", *found.notes]
         write_text(self.out / "table.txt", "\n".join(lines) + "\n")
         read = Section(heading="What was read", parts=[paragraph(note) for note in found.notes])
-        lead = f"The model {self.model.name}. All figures, with their intervals, are in analysis/report.html."
+        lead = f"The model {called(self.model)}. All figures, with their intervals, are in analysis/report.html."
         write_report(self.out / "report.html", self.title, [*comparison.sections, read], lead=lead)
 
     @property
@@ -72,16 +75,15 @@ class AnalysisPlan(ABC):
 
 
 def _tenths(watch: Watch) -> Watch:
-    """Return a watch that gets a notice for every tenth of an analysis's progress, and passes on all other events."""
-    said = -1
+    """Return a watch that gets a notice for every tenth of each part's progress, and passes on all other events."""
+    said: dict[str, int] = {}
 
     def note(event: object) -> None:
-        nonlocal said
         if not isinstance(event, AnalysisProgress):
             watch(event)
         # Integer division: the value rises by 1 at each tenth.
-        elif (tenth := 10 * event.done // max(1, event.count)) > said:
-            said = tenth
-            watch(Notice(f"{event.done:,} of {event.count:,} tokens read"))
+        elif (tenth := 10 * event.done // max(1, event.count)) > said.get(event.what, -1):
+            said[event.what] = tenth
+            watch(Notice(f"{event.done:,} of {event.count:,} {event.what}"))
 
     return note

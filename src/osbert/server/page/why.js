@@ -7,8 +7,6 @@ import { notice } from "./notice.js";
 
 /** Words in the table of the strongest; the others are in a second one, closed. */
 const STRONGEST = 8;
-/** Most characters for which the words are left out in turn as well: each takes a pass of the model. */
-const CHECKED = 1000;
 /** Completeness error up to which weights are amounts (the tolerance of `osbert explain`). */
 const EXACT = 0.02;
 /** A word under this part of the largest weight is not shaded. */
@@ -57,9 +55,8 @@ export function why(session, row) {
     const mine = (asked = new AbortController());
     button.textContent = "Stop";
     busy("Weighing the words…");
-    const check = texts.join("").length <= CHECKED;
     try {
-      const body = { texts: [texts.length > 1 ? texts : texts[0]], check, model: model.name };
+      const body = { texts: [texts.length > 1 ? texts : texts[0]], check: true, model: model.name };
       const { explanations } = await client.post("v1/explain", body, { signal: mine.signal });
       const [found] = explanations;
       if (!found.length) throw new Refusal("There is no answer here whose words could be weighed.");
@@ -178,12 +175,13 @@ export function trust({ score, baseline_score: without, error, agreement, baseli
 }
 
 function agreed(agreement, words) {
-  const figure = (text) => `${text} (rank correlation ${agreement.toFixed(2)}).`;
+  const checked = words.filter(({ occlusion }) => occlusion !== null && occlusion !== undefined).length;
+  const some = checked < words.length ? `, over ${checked} of ${words.length} words` : "";
+  const figure = (text) => `${text} (rank correlation ${agreement.toFixed(2)}${some}).`;
   if (agreement !== null && agreement !== undefined) {
     if (agreement >= 0.7) return figure("Leaving out one word at a time ranks the words much the same");
     if (agreement >= 0.3) return figure("Leaving out one word at a time ranks the words only partly the same");
     return figure("Leaving out one word at a time ranks the words differently: trust that one more");
   }
-  const isChecked = words.some(({ occlusion }) => occlusion !== null && occlusion !== undefined);
-  return isChecked ? "There are too few words to compare this ranking with a second method." : "The text is long, so no second method was run to compare with.";
+  return "There are too few words to compare this ranking with a second method.";
 }
