@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
-from osbert.data.pack import Packer
+from osbert.data.pack import Packer, PieceRun
 from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
@@ -21,6 +21,7 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.sentinels import encode_gaps
 
 
 class PieceWriter(Protocol):
@@ -87,7 +88,9 @@ class TextWriter:
             )
         packer = Packer(tokenizer=engine.tokenizer, length=length)
         if engine.learner.backbone.architecture.has_decoder:
+            # BART's targets are whole texts (reading = "both"); those of T5's objective name the gaps of the source.
             whole = getattr(engine.learner.backbone.architecture, "reading", "") == "both"
+            writer = replace(writer, gaps=not whole)
             return cls(writer=writer, prompt=_encoded_sources(packer, whole=whole), goes_on=False)
         if head.writes:
             prompt = _unified_sources(packer, writer.options.most, head.writes)
@@ -168,11 +171,13 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
 def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
     """Return a function that encodes a text as the source of an encoder-decoder, with the start of the target.
 
+    [MASK] in the text is a gap, and so are the names of sentinels.
     `whole`: whether the decoder was trained on targets with the tokenizer's special tokens.
     """
 
     def prompt(texts: Sequence[str]) -> Example:
-        return decoder_prompt(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
+        run = PieceRun.of(encode_gaps(_single(texts), packer.tokenizer), packer.tokenizer)
+        return decoder_prompt(packer.single(*run), packer.tokenizer, whole=whole)
 
     return prompt
 
