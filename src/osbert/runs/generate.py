@@ -75,7 +75,8 @@ class GenerationTally:
 def _cells(one: Generation | None) -> tuple[Any, ...]:
     if one is None:
         return (None,) * len(COLUMNS)
-    return one.text, one.pieces, round(one.log_probability, 6), one.ended, one.truncated
+    # Further decimals depend on the other rows of a batch, by the rounding of fp32.
+    return one.text, one.pieces, round(one.log_probability, 4), one.ended, one.truncated
 
 
 def generate_file(
