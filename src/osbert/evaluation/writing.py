@@ -136,7 +136,13 @@ class PromptWriter:
             piece = _special(self.tokenizer, name)
             if piece is not None and piece != end:
                 never[piece] = True
-        return Limits(end=end, never=never if bool(never.any()) else None)
+        rules = self.options.rules
+        never[[piece for piece in rules.never if 0 <= piece < self.pieces and piece != end]] = True
+        first = None
+        if rules.never_first:
+            first = never.clone()
+            first[[piece for piece in rules.never_first if 0 <= piece < self.pieces]] = True
+        return Limits(end=end, never=never if bool(never.any()) else None, never_first=first)
 
     def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
         """Yield groups of prompts' indices, of similar lengths, that are continued together."""

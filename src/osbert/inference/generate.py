@@ -14,6 +14,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
+from osbert.interop.huggingface.generation_config import WritingDefaults
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
@@ -31,6 +32,7 @@ class PieceWriter(Protocol):
     tokenizer: AnyTokenizer
     task: Task | None
     packer: Packer
+    writing: WritingDefaults
 
     @property
     def learner(self) -> Learner:
@@ -137,12 +139,18 @@ class TextWriter:
 
 
 def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
-    """Return the options of generation: the given ones, over those of the task, over those that fit the model.
+    """Return the options of generation: the given ones, over those of the task or the folder, as they fit the model.
 
     Raises UserError for an exported model.
     """
-    task, length = engine.task, engine.learner.backbone.architecture.length
-    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing).fitting(length)
+    task, sizes = engine.task, engine.learner.backbone.architecture
+    if task is not None and task.form == "text":
+        return given.over(task.writing).fitting(sizes.length)
+    own = engine.writing.options
+    # A folder's lengths give way to what the model reads, and to the most that is given.
+    longest = sizes.length - len(engine.tokenizer.form.before) - 1
+    own = replace(own, most=min(own.most, longest), least=min(own.least, given.most or own.most or longest))
+    return given.over(own).fitting(sizes.length)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:

@@ -101,7 +101,7 @@ def generate_file(
         source = open_folder(model, options.opening)
         weights = source.fingerprint if work else ""  # before `load`, which frees the memory of the weights
         engine = load(source, device=options.file.device)
-        report_remarks(engine, watch)
+        report_remarks(engine, watch, writes=True)
         writer = TextWriter.of(engine, options.writing)
         rows = TextRows.open(texts, folder)
         if rows.columns.pair:
