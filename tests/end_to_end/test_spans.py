@@ -16,6 +16,7 @@ import transformers
 import corpora
 import osbert
 from interrupted import resume_bit_for_bit
+from osbert.text.sentinels import sentinel_ids, with_sentinels
 from refusals import refusal
 from vocabularies import train
 
@@ -76,11 +77,33 @@ def test_others_start_and_end_its_texts_as_its_tokenizer_has_them(model: Path) -
     assert [config[name] for name in ids] == [tokenizer.cls, tokenizer.pad, tokenizer.sep, tokenizer.sep]
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(model).eval()
     source = transformers.AutoTokenizer.from_pretrained(model)("the good film", return_tensors="pt").input_ids
-    never = [tokenizer.pad, tokenizer.unknown, tokenizer.cls, tokenizer.mask]
+    never = [tokenizer.pad, tokenizer.unknown, tokenizer.cls]  # the mask piece stands for the spans, and is written
     [row] = theirs.generate(input_ids=source, do_sample=False, max_new_tokens=6, suppress_tokens=never).tolist()
     [said] = opened.generate(["the good film"], most=6)
     wanted = [piece for piece in row[1:] if piece != tokenizer.sep]
     assert row[0] == tokenizer.sep and said.text.split() == tokenizer.decode(wanted).split()
+
+
+@pytest.mark.parametrize("count", [0, 5], ids=["mask", "sentinels"])
+def test_it_fills_the_gap_and_names_it_first(count: int, tmp_path: Path) -> None:
+    foods = {"cat": "milk", "dog": "bones", "bird": "seeds", "horse": "hay"}
+    lines = [f"the {animal} of my house eats {food}" for animal, food in foods.items()] * 60
+    tokenizer = with_sentinels(train(lines, vocabulary=300), count)
+    corpus = corpora.build_corpus(tmp_path, lines, tokenizer)
+    deep = {"model.deviation": 0.2, "optimizer.learning_rate": 1e-2, "data.cross_documents": False}
+    rare = {"steps": 120, "log_every": 60, "checkpoint_every": 120, "evaluate_every": 120}
+    sizes = {"width": 32, "feedforward": 32, "batch": 32}
+    osbert.pretrain("t5-mini", corpus=corpus, out=tmp_path / "model", **SMALL | sizes | rare | deep)
+    sentinel = tokenizer.tokens(sentinel_ids(tokenizer)[:1])[0] if count else "[MASK]"
+    model = osbert.load(tmp_path / "model")
+    texts = [f"the {animal} of my house eats [MASK]" for animal in foods]
+    assert [one.text for one in model.generate(texts, most=5)] == [f"{sentinel} {food}" for food in foods.values()]
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").eval()
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    for text, food in zip(texts, foods.values(), strict=True):
+        source = read(text.replace("[MASK]", sentinel), return_tensors="pt").input_ids
+        [row] = theirs.generate(input_ids=source, do_sample=False, max_new_tokens=5).tolist()
+        assert tokenizer.decode(row) == f"[SEP] {sentinel} {food} [SEP]"
 
 
 def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> None:

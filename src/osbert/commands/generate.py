@@ -74,7 +74,7 @@ def generate(
         return tally
     engine = load(model, device=reading.device, opening=opening)
     notices = print_notices(sys.stderr)
-    report_remarks(engine, notices)
+    report_remarks(engine, notices, writes=True)
     return _show(Writer.of(engine, options), texts, notices)
 
 

@@ -19,6 +19,7 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.sentinels import sentinel_ids
 from osbert.training.memory import free_memory, release
 
 ROWS = 64
@@ -40,13 +41,18 @@ def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptWriter:
-    """Generates texts after prompts, sequences without an end; `pieces`: number of pieces that the head scores."""
+    """Generates texts after prompts, sequences without an end.
+
+    `pieces`: number of pieces that the head scores. `gaps`: whether the model's texts name the gaps of their sources;
+    without sentinels the mask piece does.
+    """
 
     learner: Learner
     decoder: CachedDecoder
     pieces: int
     tokenizer: AnyTokenizer
     options: GenerationOptions
+    gaps: bool = False
 
     @classmethod
     def of(
@@ -125,11 +131,18 @@ class PromptWriter:
         never = torch.zeros(self.pieces, dtype=torch.bool, device=self.decoder.device)
         # The head may score more pieces than the tokenizer has.
         never[len(self.tokenizer) :] = True
-        for name in ("pad", "unknown", "cls", "sep", "mask"):
+        masks = self.gaps and not len(sentinel_ids(self.tokenizer))
+        for name in ("pad", "unknown", "cls", "sep", *(() if masks else ("mask",))):
             piece = _special(self.tokenizer, name)
             if piece is not None and piece != end:
                 never[piece] = True
-        return Limits(end=end, never=never if bool(never.any()) else None)
+        rules = self.options.rules
+        never[[piece for piece in rules.never if 0 <= piece < self.pieces and piece != end]] = True
+        first = None
+        if rules.never_first:
+            first = never.clone()
+            first[[piece for piece in rules.never_first if 0 <= piece < self.pieces]] = True
+        return Limits(end=end, never=never if bool(never.any()) else None, never_first=first)
 
     def _together(self, prompts: Sequence[Example]) -> Iterator[list[int]]:
         """Yield groups of prompts' indices, of similar lengths, that are continued together."""

@@ -66,6 +66,7 @@ class Engine(PieceModel):
         self.tokenizer = source.tokenizer
         self.task = source.task
         self.remarks = source.remarks
+        self.writing = source.writing
         self.pieces = pieces
         self.masks = (
             pieces if backend.architecture.direction == "both" and not backend.architecture.has_decoder else None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
-from osbert.data.pack import Packer
+from osbert.data.pack import Packer, PieceRun
 from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
+from osbert.interop.huggingface.generation_config import WritingDefaults
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
@@ -21,6 +22,7 @@ from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.sentinels import encode_gaps
 
 
 class PieceWriter(Protocol):
@@ -30,6 +32,7 @@ class PieceWriter(Protocol):
     tokenizer: AnyTokenizer
     task: Task | None
     packer: Packer
+    writing: WritingDefaults
 
     @property
     def learner(self) -> Learner:
@@ -87,7 +90,9 @@ class TextWriter:
             )
         packer = Packer(tokenizer=engine.tokenizer, length=length)
         if engine.learner.backbone.architecture.has_decoder:
+            # BART's targets are whole texts (reading = "both"); those of T5's objective name the gaps of the source.
             whole = getattr(engine.learner.backbone.architecture, "reading", "") == "both"
+            writer = replace(writer, gaps=not whole)
             return cls(writer=writer, prompt=_encoded_sources(packer, whole=whole), goes_on=False)
         if head.writes:
             prompt = _unified_sources(packer, writer.options.most, head.writes)
@@ -134,12 +139,18 @@ class TextWriter:
 
 
 def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
-    """Return the options of generation: the given ones, over those of the task, over those that fit the model.
+    """Return the options of generation: the given ones, over those of the task or the folder, as they fit the model.
 
     Raises UserError for an exported model.
     """
-    task, length = engine.task, engine.learner.backbone.architecture.length
-    return given.over(GenerationOptions() if task is None or task.form != "text" else task.writing).fitting(length)
+    task, sizes = engine.task, engine.learner.backbone.architecture
+    if task is not None and task.form == "text":
+        return given.over(task.writing).fitting(sizes.length)
+    own = engine.writing.options
+    # A folder's lengths give way to what the model reads, and to the most that is given.
+    longest = sizes.length - len(engine.tokenizer.form.before) - 1
+    own = replace(own, most=min(own.most, longest), least=min(own.least, given.most or own.most or longest))
+    return given.over(own).fitting(sizes.length)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
@@ -168,11 +179,13 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
 def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
     """Return a function that encodes a text as the source of an encoder-decoder, with the start of the target.
 
+    [MASK] in the text is a gap, and so are the names of sentinels.
     `whole`: whether the decoder was trained on targets with the tokenizer's special tokens.
     """
 
     def prompt(texts: Sequence[str]) -> Example:
-        return decoder_prompt(packer.single(*packer.run(_single(texts))), packer.tokenizer, whole=whole)
+        run = PieceRun.of(encode_gaps(_single(texts), packer.tokenizer), packer.tokenizer)
+        return decoder_prompt(packer.single(*run), packer.tokenizer, whole=whole)
 
     return prompt
 

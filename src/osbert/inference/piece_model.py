@@ -16,6 +16,7 @@ from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
+from osbert.interop.huggingface.generation_config import WritingDefaults
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.settings import GivenOptions
@@ -41,6 +42,8 @@ class PieceModel:
     """The language head, None if the model has none."""
     masks: MaskedLanguageHead | None
     """The language head if it predicts masked pieces, else None."""
+    writing: WritingDefaults
+    """How the model writes where a call does not say: the defaults of its folder."""
 
     @property
     def learner(self) -> Learner:

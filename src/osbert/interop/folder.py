@@ -23,6 +23,7 @@ from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, named
+from osbert.interop.huggingface.generation_config import DecoderStart, WritingDefaults, read_writing
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
 from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
@@ -34,6 +35,7 @@ from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import DRAWING
@@ -204,6 +206,16 @@ class Folder:
                 code="unsupported-model",
             )
         return value
+
+    @cached_property
+    def writing(self) -> WritingDefaults:
+        """How the model generates text if nothing is given: generation_config.json, if it has no task."""
+        if self.task or self.checkpoint or self.is_exported:
+            return WritingDefaults(options=GenerationOptions())
+        sizes, form = self.architecture, self.tokenizer.form
+        whole = getattr(sizes, "reading", "") == "both"
+        start = DecoderStart(before=form.before if whole else (), alone=not sizes.has_decoder, end=form.end)
+        return read_writing(self._verified, start)
 
     @property
     def companions(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from osbert.guarded import LARGEST, read_bytes
 from osbert.interop.json_files import read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import PIECES
+from osbert.text.sentinels import sentinel_ids
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD
 
@@ -195,6 +196,7 @@ def _looks_uncased(vocabulary: list[str]) -> bool:
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    added = sorted([*SPECIALS, *(tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer))], key=ids.__getitem__)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     first, second = ({"Sequence": {"id": name, "type_id": index}} for index, name in enumerate("AB"))
     opening, closing, last = (
@@ -205,9 +207,7 @@ def _description(tokenizer: Tokenizer) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": index, "content": special, **plain} for index, special in sorted((ids[s], s) for s in SPECIALS)
-        ],
+        "added_tokens": [{"id": ids[piece], "content": piece, **plain} for piece in added],
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,

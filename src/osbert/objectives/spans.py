@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,9 +14,7 @@ from osbert.data.pack import Packer
 from osbert.data.written import written
 from osbert.objectives.contract import WritingObjective
 from osbert.text.file_tokenizer import AnyTokenizer
-
-SENTINEL = "<extra_id_{}>"
-"""Sentinel number 0, 1, 2, ... in T5's vocabularies, where their ids descend."""
+from osbert.text.sentinels import sentinel_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +96,10 @@ class Spans(WritingObjective):
         return f"rate {self.rate:.0%}"
 
 
-@functools.lru_cache(maxsize=8)  # every example needs it, and it searches the whole vocabulary
-def sentinels(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
+def sentinels(tokenizer: AnyTokenizer) -> Integers:
     """Return the ids of a tokenizer's sentinels, from number 0 on; if it has none, the id of its mask."""
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
-    found = [ids[piece] for number in range(len(ids)) if (piece := SENTINEL.format(number)) in ids]
-    marks = np.array(found or [tokenizer.mask], np.int64)
-    marks.flags.writeable = False  # all callers have the same array
-    return marks
+    found = sentinel_ids(tokenizer)
+    return found if len(found) else np.array([tokenizer.mask], np.int64)
 
 
 def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -75,7 +75,8 @@ class GenerationTally:
 def _cells(one: Generation | None) -> tuple[Any, ...]:
     if one is None:
         return (None,) * len(COLUMNS)
-    return one.text, one.pieces, round(one.log_probability, 6), one.ended, one.truncated
+    # Further decimals depend on the other rows of a batch, by the rounding of fp32.
+    return one.text, one.pieces, round(one.log_probability, 4), one.ended, one.truncated
 
 
 def generate_file(
@@ -100,7 +101,7 @@ def generate_file(
         source = open_folder(model, options.opening)
         weights = source.fingerprint if work else ""  # before `load`, which frees the memory of the weights
         engine = load(source, device=options.file.device)
-        report_remarks(engine, watch)
+        report_remarks(engine, watch, writes=True)
         writer = TextWriter.of(engine, options.writing)
         rows = TextRows.open(texts, folder)
         if rows.columns.pair:

@@ -24,6 +24,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.terminal import counted
 from osbert.text.extend import extended
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.sentinels import with_sentinels
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
 from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram
@@ -72,6 +73,9 @@ class VocabularySettings(FileSettings):
     word2vec's, GloVe's and ELMo's; all others are unknown."""
     vocabulary: int = 30522
     """Pieces to learn, the five special ones among them; with bpe also the 256 bytes."""
+    sentinels: int = 0
+    """How many of the pieces are sentinels, <extra_id_0> and so on, which stand for missing spans when a T5 is
+    pretrained (--objectives spans). T5 has 100. Without any, the mask piece stands for every span."""
     lowercase: bool | None = None
     """Lowercase the text and strip accents. Default: no for bpe, yes for the others."""
     alphabet: int = ALPHABET
@@ -83,9 +87,12 @@ class VocabularySettings(FileSettings):
 
     def check(self) -> None:
         """Raise UserError for settings that exclude each other."""
-        check_settings(vocabulary=self.vocabulary, alphabet=self.alphabet, minimum=self.minimum)
+        if self.sentinels < 0:
+            raise UserError(f"sentinels must be 0 or more, not {self.sentinels}.", code="invalid-value")
+        learnt = self.vocabulary - self.sentinels
+        check_settings(vocabulary=learnt, alphabet=self.alphabet, minimum=self.minimum)
         if self.kind == "bpe":
-            check_bytes(self.vocabulary)
+            check_bytes(learnt)
         if self.kind in ("bpe", "words") and self.alphabet != ALPHABET:
             raise UserError(
                 f"The pieces of --kind {self.kind} do not depend on --alphabet. Leave it out.",
@@ -99,8 +106,11 @@ class VocabularySettings(FileSettings):
         return WordCounter(lowercase=self.lowercase is not False) if cut else ChunkCounter()
 
     def learn(self, words: Mapping[str, int]) -> AnyTokenizer:
-        """Return the tokenizer with the pieces learnt from words and their counts."""
-        sizes = {"vocabulary": self.vocabulary, "minimum": self.minimum}
+        """Return the tokenizer with the pieces learnt from words and their counts, and with the sentinels."""
+        return with_sentinels(self._learnt(words), self.sentinels)
+
+    def _learnt(self, words: Mapping[str, int]) -> AnyTokenizer:
+        sizes = {"vocabulary": self.vocabulary - self.sentinels, "minimum": self.minimum}
         if self.kind == "bpe":
             return learn_bpe(words, lowercase=self.lowercase is True, **sizes)
         lowercase = self.lowercase is not False

@@ -26,6 +26,9 @@ from osbert.text.wordpiece import WordPiece, continues
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
+SENTINEL = "<extra_id_{}>"
+"""Sentinel number 0, 1, 2, ... (sentinels.py). Their ids descend."""
+
 CHUNKS = 1 << 18
 """Chunks in a generation of the cache; two generations are at most about 100 MB per process."""
 WORDS = 1 << 16

@@ -220,7 +220,6 @@ def test_a_folder_writes_the_texts_that_they_write(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("good film. bad play. the actor was good and the film bad.\n" * 9)
     osbert.train_tokenizer(tmp_path / "text.txt", out=tmp_path / "folder", kind="bpe", vocabulary=270)
     made = save(tmp_path / "folder", vocab_size=270, max_position_embeddings=64)
-    made.generation_config.forced_eos_token_id = None
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
     model, texts = osbert.load(tmp_path / "folder"), ("good film", "the actor was bad and the play good")
     found = model.generate(texts, most=6)

@@ -21,8 +21,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation import steps
 from osbert.models.generation.left_to_right import LeftToRightDecoder
-from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, likeliest, normalised, write
-from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, Precision
+from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, likeliest, write
+from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules, Precision
 from osbert.models.heads.predictions import MaskedLanguageHead
 from refusals import refusal
 
@@ -180,7 +180,7 @@ def test_as_many_beams_as_texts_find_the_best_of_all_texts(penalty: float) -> No
         for pieces in itertools.product(range(4), repeat=length):
             whole = pieces if length == most else (*pieces, end)
             total = sum(shares(whole[:place])[one] for place, one in enumerate(whole))
-            best = max(best, (normalised(total, len(whole), penalty), pieces))
+            best = max(best, (total / ((5 + len(whole)) / 6) ** penalty, pieces))
     [found] = texts(decoder, [prompt], Limits(end=end), beams=64, most=most, length_penalty=penalty)
     assert found.pieces == best[1]
 
@@ -231,7 +231,9 @@ def test_draws_have_the_models_probabilities() -> None:
 
 def test_every_penalty_in_range_gives_a_number() -> None:
     for penalty in (MOST_PENALTY, -MOST_PENALTY):
-        assert np.isfinite(normalised(-1e6, MOST_PIECES, penalty))
+        assert np.isfinite(GenerationOptions(length_penalty=penalty).score(-1e6, MOST_PIECES))
+        rules = GenerationRules(scoring="pieces", counted=1)
+        assert np.isfinite(GenerationOptions(length_penalty=penalty / 2, rules=rules).score(-1e6, MOST_PIECES))
 
 
 @pytest.mark.parametrize("beams", [1, 3])

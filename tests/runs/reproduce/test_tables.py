@@ -121,6 +121,25 @@ def test_claims_are_of_the_tables_own_recipes(tmp_path: Path) -> None:
     assert [(one.above, one.below) for one in chosen(table, named).claims] == [("modernbert", "bert")]
 
 
+def test_rows_are_named_by_themselves_or_all_of_a_recipe_together() -> None:
+    named = {
+        ("writing", "unilm"): ["unilm"],
+        ("writing", "unilm fresh,t5"): ["unilm fresh", "t5"],
+        ("writing", "unilm-small"): ["unilm", "unilm fresh"],
+        ("corruption", "mass-mini"): ["mass half", "mass a fifth", "mass four fifths"],
+        ("corruption", "bart masking, mass half, gpt-small"): ["bart masking", "mass half", "gpt-small"],
+    }
+    for (table, recipes), names in named.items():
+        found = chosen(read_table(table), TableScale(recipes=recipes))
+        assert [row.name for row in found.rows] == names
+        assert all(row in read_table(table).rows for row in found.rows if row.name != "gpt-small")
+    with refusal("duplicate-name", "unilm"):
+        chosen(read_table("writing"), TableScale(recipes="unilm,unilm-small"))
+    with refusal("unknown-recipe", "unilmm"):
+        chosen(read_table("writing"), TableScale(recipes="unilmm"))
+    assert {"SciTLDR ROUGE-1", "SciTLDR ROUGE-L", "questions ROUGE-1"} <= {*read_table("writing").headings}
+
+
 def test_a_column_of_ones_own_is_headed_by_what_it_holds_and_keeps_all_rows(tmp_path: Path) -> None:
     table = chosen(read_table("families"), TableScale(tasks=f"classify={tmp_path / 'mine'},sst2"))
     assert table.headings == ("mine (accuracy)", "SST-2")

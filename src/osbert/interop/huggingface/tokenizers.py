@@ -26,7 +26,7 @@ from osbert.interop.tokenizer_files import (
     write_tokenizer,
 )
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
-from osbert.text.tokenizer import SPECIALS
+from osbert.text.tokenizer import SENTINEL, SPECIALS
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
 """Their names of the special pieces -> ours."""
@@ -39,9 +39,6 @@ DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 
 END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
 """GPT-2's only special piece, and the suffix of GPT's pieces at the end of a word."""
-
-SENTINEL = "<extra_id_0>"
-"""The first sentinel, a piece that replaces a missing span, in T5's tokenizers."""
 
 PARTING, LAST = "<sep>", "<cls>"
 """The pieces that end a text and a sequence in XLNet's tokenizers."""
@@ -180,9 +177,10 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     # Added pieces are not always in the model's vocabulary.
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
-    if SENTINEL in pieces:  # T5's: no piece before a text, and no mask
+    if SENTINEL.format(0) in pieces:  # T5's: no piece before a text, and no mask
         ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
-        return {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
+        found = {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
+        return {name: found[name] for name in NAMES if name in found}  # fingerprints follow from the order
     if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
         return DEFAULTS | {"cls": LAST, "sep": PARTING} | named
     # With all of RoBERTa's pieces, or without any mark of GPT, the defaults are RoBERTa's.

@@ -51,10 +51,15 @@ Written = WrittenPiece | WrittenRow | WrittenStep
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Restrictions of all rows. `end`: the piece that ends a text, or None; `never` (V,) bool: forbidden pieces."""
+    """Restrictions of all rows.
+
+    `end`: the piece that ends a text, or None. `never` (V,) bool: forbidden pieces; `never_first` (V,): those that no
+    text begins with.
+    """
 
     end: int | None = None
     never: Tensor | None = None
+    never_first: Tensor | None = None
 
 
 def write(
@@ -140,10 +145,14 @@ def _by_pieces(
 def _allowed(shares: Tensor, written: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits) -> Tensor:
     """Return the log-probabilities (rows, V) with -inf for forbidden next pieces of rows with the pieces `written`."""
     # All rows of a step have the same number of pieces.
-    early = limits.end is not None and len(written[0]) < options.least
-    if limits.never is None and not early and not options.no_repeat:
+    count = len(written[0])
+    if options.rules.closed and limits.end is not None and count == options.most - 1:
+        return torch.full_like(shares, NEVER).index_fill_(1, torch.tensor([limits.end], device=shares.device), 0.0)
+    never = limits.never if count or limits.never_first is None else limits.never_first
+    early = limits.end is not None and count < options.least
+    if never is None and not early and not options.no_repeat:
         return shares
-    allowed = shares.clone() if limits.never is None else shares.masked_fill(limits.never, NEVER)
+    allowed = shares.clone() if never is None else shares.masked_fill(never, NEVER)
     if early:
         allowed[:, limits.end] = NEVER
     if options.no_repeat:
@@ -195,15 +204,6 @@ def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) 
     return pieces.gather(1, place).squeeze(1)
 
 
-def normalised(total: float, pieces: int, penalty: float) -> float:
-    """Return the score of a text: log-probability / ((5 + pieces) / 6)^penalty (Wu et al. 2016, equation 14).
-
-    >>> normalised(-6.0, 7, 0.0), normalised(-6.0, 7, 1.0)
-    (-6.0, -3.0)
-    """
-    return total / ((5 + pieces) / 6) ** penalty
-
-
 @dataclass(eq=False)
 class _Search:
     """The beams of one prompt: the open ones with their log-probabilities, best first, and the best finished one."""
@@ -212,10 +212,12 @@ class _Search:
     open: list[tuple[float, list[int]]]
     best: WrittenRow | None = None
     score: float = NEVER
+    ended: int = 0
 
-    def end(self, total: float, pieces: list[int], ended: Ending, penalty: float) -> None:
+    def end(self, total: float, pieces: list[int], ended: Ending, options: GenerationOptions) -> None:
         """Keep a finished text if it is the best so far. The end piece counts for its length."""
-        score = normalised(total, len(pieces) + (ended == "end"), penalty)
+        score = options.score(total, len(pieces) + (ended == "end"))
+        self.ended += 1
         # Also a score that is NaN, so that the caller sees it in the log-probability.
         if not score <= self.score:
             self.score = score
@@ -223,12 +225,12 @@ class _Search:
 
     def is_won(self, options: GenerationOptions) -> bool:
         """Return whether no open text can surpass the best one, since log-probabilities only decrease."""
-        if not self.open:
+        if not self.open or (options.rules.early and self.ended >= options.beams):
             return True
         total, pieces = self.open[0]
         # A positive penalty favours long texts: the bound is the score at the largest length.
         longest = options.most if options.length_penalty > 0 else len(pieces) + 1
-        return self.best is not None and self.score >= normalised(total, longest, options.length_penalty)
+        return self.best is not None and self.score >= options.score(total, longest)
 
 
 def _by_beams(
@@ -325,14 +327,14 @@ def _advanced(
         pieces = search.open[parent][1]
         if piece == end:
             if rank < options.beams:
-                search.end(total, pieces, "end", options.length_penalty)
+                search.end(total, pieces, "end", options)
         else:
             kept.append((total, [*pieces, piece]))
             parents.append(parent)
     if last or (not kept and search.best is None):
         # At the largest length, or without any continuation, the open beams are results, too.
         for total, pieces in kept or search.open:
-            search.end(total, pieces, "most", options.length_penalty)
+            search.end(total, pieces, "most", options)
         return []
     search.open = kept
     return [] if search.is_won(options) else parents

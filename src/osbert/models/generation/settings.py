@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
 from osbert.errors import Problems
@@ -38,6 +38,24 @@ class DrawingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GenerationRules:
+    """Rules of generation that a model's folder sets, and no option does.
+
+    `scoring`: by what power a text's log-probability is divided in beam search: of (5 + pieces) / 6, or of the number
+    of pieces, `counted` pieces of the prompt included. `early`: whether a search ends with its first `beams` finished
+    texts. `closed`: whether a text of `most` pieces ends with the end piece. `never`, `never_first`: ids of pieces that
+    no text has, or that no text begins with.
+    """
+
+    scoring: Literal["wu", "pieces"] = "wu"
+    counted: int = 0
+    early: bool = False
+    closed: bool = False
+    never: tuple[int, ...] = ()
+    never_first: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GenerationOptions(DrawingOptions):
     """How text is written."""
 
@@ -49,6 +67,20 @@ class GenerationOptions(DrawingOptions):
     """With beams: the log-probability is divided by ((5 + pieces) / 6) to this power (Wu et al. 2016, equation 14)."""
     no_repeat: int = 0
     """So many pieces in a row are written only once; 0 for any repetition."""
+    rules: GenerationRules = field(default_factory=GenerationRules)
+    """What the model's folder asks for besides."""
+
+    def score(self, total: float, pieces: int) -> float:
+        """Return the score of a text in beam search: its log-probability, normalised by its number of pieces.
+
+        By default log-probability / ((5 + pieces) / 6)^length_penalty (Wu et al. 2016, equation 14).
+
+        >>> GenerationOptions().score(-6.0, 7), GenerationOptions(length_penalty=1.0).score(-6.0, 7)
+        (-6.0, -3.0)
+        """
+        if self.rules.scoring == "wu":
+            return total / ((5 + pieces) / 6) ** self.length_penalty
+        return total / max(pieces + self.rules.counted, 1) ** self.length_penalty
 
     def fitting(self, length: int) -> Self:
         """Return the options with `most` filled in for a model that reads `length` tokens."""
@@ -132,7 +164,7 @@ class GivenOptions(DrawingOptions):
     """So many pieces in a row are written only once; 0 for any repetition. Left open, a run's own number, else 0."""
 
     def over(self, own: GenerationOptions) -> GenerationOptions:
-        """Return a run's options, overridden by the given ones. With `sample` beam search is off.
+        """Return a run's options, overridden by the given ones. With `sample`, or one beam, there is no beam search.
 
         >>> own = GenerationOptions(most=20, beams=4, no_repeat=2)
         >>> chosen = GivenOptions(most=9, no_repeat=0).over(own)
@@ -142,4 +174,6 @@ class GivenOptions(DrawingOptions):
         said = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         if not self.most:
             del said["most"]
-        return replace(replace(own, beams=1, length_penalty=0.0) if self.sample else own, **said)
+        if self.length_penalty is not None:  # given: by the documented equation
+            own = replace(own, rules=replace(own.rules, scoring="wu"))
+        return replace(replace(own, beams=1, length_penalty=0.0) if self.sample or self.beams == 1 else own, **said)

@@ -86,7 +86,7 @@ def _words(text: str) -> list[str]:
 
 
 def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow, ...]:
-    """Return a row for each recipe in --recipes: the table's own row if it has one, else the recipe unchanged."""
+    """Return the rows that --recipes names: the table's own by name or by recipe, or any other recipe unchanged."""
     if not recipes:
         return table.rows
     if not table.recipes:
@@ -95,19 +95,27 @@ def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow
             code="options-exclude-each-other",
         )
         return table.rows
-    known = {row.recipe: row for row in table.rows}
-    rows = {}
+    rows: dict[str, TableRow] = {}
     for name in _words(recipes):
-        try:
-            recipe.read(name)
-        except UserError as error:
-            problems.add_from("--recipes", error)
-        # A recipe that the table does not know gets a row with the recipe's own defaults, named after its file.
-        row = known.get(name) or TableRow(name=Path(name).stem, recipe=name)
-        if row.name in rows:
-            problems.add(f"--recipes: two recipes are called '{row.name}'.", code="duplicate-name")
-        rows[row.name] = row
+        for row in _own_rows(table, name) or [_own_recipe(name, problems)]:
+            if row.name in rows:
+                problems.add(f"--recipes: '{row.name}' is named twice.", code="duplicate-name")
+            rows[row.name] = row
     return tuple(rows.values())
+
+
+def _own_rows(table: PaperTable, name: str) -> list[TableRow]:
+    """Return the table's row of that name, else all of its rows that are pretrained with the recipe `name`."""
+    return [row for row in table.rows if row.name == name] or [row for row in table.rows if row.recipe == name]
+
+
+def _own_recipe(name: str, problems: Problems) -> TableRow:
+    """Return a row with a recipe that the table does not know, unchanged; it is named after the recipe's file."""
+    try:
+        recipe.read(name)
+    except UserError as error:
+        problems.add_from("--recipes", error)
+    return TableRow(name=Path(name).stem, recipe=name)
 
 
 def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColumn]:

@@ -26,7 +26,8 @@ class TableScale:
     jobs: int = 1
     """Parallel runs; they divide the processor's cores among them."""
     recipes: str = ""
-    """For families: the recipes to compare, comma-separated names or files; by default all of the comparison's own."""
+    """For families, writing and their like: the rows to run, comma-separated. A row's name is that row, a recipe's name
+    all of its rows; any other recipe, or a file, is a row of its own. By default all rows."""
     tasks: str = ""
     """The data sets to fine-tune on, comma-separated: mrpc; squad=FOLDER if it lies elsewhere; classify=FOLDER, or any
     task of osbert finetune, for your own. Each must exist."""

@@ -1,0 +1,54 @@
+"""Sentinels: behind the other pieces of every kind of vocabulary, their ids descending; texts with gaps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
+
+import osbert
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.text.sentinels import encode_gaps, sentinel_ids, with_sentinels
+from refusals import refusal
+from vocabularies import train
+
+TEXT = "The lower the lowest, the newer the newest: wider widest low new wide. It was a low day, as wide as it was.\n"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "words"])
+def test_every_kind_has_them_last_and_others_read_them(kind: str, tmp_path: Path) -> None:
+    size = 290 if kind == "bpe" else 60
+    made = osbert.train_tokenizer([TEXT] * 9, out=tmp_path, kind=kind, vocabulary=size, sentinels=3, minimum=1)
+    ids = sentinel_ids(made).tolist()
+    assert ids == [len(made) - 1, len(made) - 2, len(made) - 3] and len(made) <= size
+    assert made.tokens(ids) == ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"]
+    assert read_any_tokenizer(tmp_path).fingerprint == made.fingerprint
+    found = encode_gaps("it was [MASK] low as [MASK]", made).tolist()
+    assert [piece for piece in found if piece in ids] == ids[:2] and found[-1] == ids[1]
+    assert found == encode_gaps("it was <extra_id_0> low as <extra_id_1>", made).tolist()
+    plain = [made.encode(part).tolist() for part in ("it was", " low as")]
+    assert found == [*plain[0], ids[0], *plain[1], ids[1]]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("it was <extra_id_0> low as <extra_id_1>", add_special_tokens=False).input_ids == found
+
+
+def test_without_them_gaps_are_the_mask_and_no_other_name_is_special() -> None:
+    made = train([TEXT] * 9, vocabulary=60)
+    assert not len(sentinel_ids(made)) and with_sentinels(made, 0) is made
+    found = encode_gaps("low [MASK] [CLS] <extra_id_0>", made).tolist()
+    assert found.count(made.mask) == 1 and made.cls not in found
+    assert found == [*made.encode("low").tolist(), made.mask, *made.encode("[CLS] <extra_id_0>").tolist()]
+    few = with_sentinels(made, 2)
+    marks = sentinel_ids(few).tolist()
+    assert encode_gaps("[MASK] [MASK] [MASK] <extra_id_7>", few).tolist()[:3] == [*marks, marks[0]]
+
+
+def test_more_than_fit_are_refused(tmp_path: Path) -> None:
+    for sentinels in (-1, 55):
+        with refusal("invalid-value"):
+            osbert.train_tokenizer([TEXT], out=tmp_path / "out", vocabulary=60, sentinels=sentinels)
