@@ -135,7 +135,8 @@ class VectorRun:
         for damage in damages:
             self.watch(Notice(damage, warning=True))
         checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        learner.prepare()
+        if remark := learner.prepare():
+            self.watch(Notice(remark))
         self._note_time()
         if done is None:
             done, first = 0, learner.fresh()
