@@ -40,4 +40,4 @@ class AnalysedModel:
         """Return why the model cannot predict pieces; "" if it can."""
         if self.language:
             return ""
-        return "the model has no head for masked or next pieces, as fine-tuned and sentence encoders, ELMo and CoVe"
+        return "the model has no language head for masked or next pieces, as fine-tuned encoders, ELMo and CoVe"
