@@ -13,6 +13,7 @@ from transformers import AutoModel
 import corpora
 import osbert
 from interrupted import resume_bit_for_bit
+from terminal import run
 from vocabularies import train
 
 SMALL: dict[str, Any] = {
@@ -62,10 +63,15 @@ def test_it_is_xlnets_and_resumes_bit_for_bit(
     resume_bit_for_bit("xlnet-small", model, tmp_path / "stopped", 3, {"corpus": corpus, **settings})
 
 
-def test_masks_are_filled_by_queries_and_others_open_it(model: Path) -> None:
+def test_masks_are_filled_by_queries_and_others_open_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = osbert.load(model)
     text = "Bada kefe [MASK] logi."
-    assert len(opened.fill(text)[0]) == 5
+    [fills] = opened.fill(text)
+    assert len(fills) == 5 and run("predict", model, text, "--json") == 0
+    *_, result = map(json.loads, capsys.readouterr().out.splitlines())
+    assert result["fills"] == [[{"piece": one.piece, "probability": one.probability} for one in fills]]
+    assert run("predict", model, "Bada kefe.", "--json") == 1
+    assert json.loads(capsys.readouterr().err)["code"] == "not-a-model"
     ids = opened.tokenizer.encode("Bada kefe logi.")
     theirs = AutoModel.from_pretrained(model).eval()
     ids = torch.tensor([[opened.tokenizer.cls, *ids, opened.tokenizer.sep]])

@@ -38,4 +38,6 @@ class AnalysedModel:
     @property
     def mute(self) -> str:
         """Return why the model cannot predict pieces; "" if it can."""
-        return "" if self.language else "the model has no language head, as fine-tuned and sentence encoders have none"
+        if self.language:
+            return ""
+        return "the model has no language head for masked or next pieces, as fine-tuned encoders, ELMo and CoVe"

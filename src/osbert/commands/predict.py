@@ -47,10 +47,9 @@ def predict(
     Parameters
     ----------
     run
-        The folder of a fine-tuned run, or its name on the hub.
+        The folder of a fine-tuned run, or its name on the hub. A pretrained encoder fills each [MASK] in a text.
     texts
-        The text, in quotes; write -- before one that begins with a hyphen. Where the run reads several texts together,
-        such as pairs, all of them in their order.
+        The text, in quotes (-- before one that begins with a hyphen); all texts if the run reads several together.
     file
         A CSV, TSV, JSON-lines or Parquet file, instead of a text; - for standard input.
     out
@@ -101,9 +100,10 @@ def _check_texts(texts: Sequence[str]) -> None:
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
     """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
+    from osbert.runs.predict.single import predict_single
 
     engine = load(run, opening=opening)
-    prediction = engine.predict([texts])[0]
+    prediction = predict_single(engine, texts)
     report_remarks(engine, print_notices(sys.stderr))
     for line in prediction.lines():
         print(one_line(line))

@@ -54,8 +54,8 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
         )
     if report["unknown_rate"] > UNKNOWN_LIMIT:
         warnings.append(
-            f"{report['unknown_rate']:.1%} of the words are [UNK]: the vocabulary hardly fits this text. "
-            "Train one on it: osbert tokenizer train."
+            f"{report['unknown_rate']:.1%} of the words are unknown to the vocabulary. Train one on this text (osbert "
+            "tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, --minimum."
         )
     return warnings + _repair_warnings(report["repairs"])
 

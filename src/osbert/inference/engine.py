@@ -155,8 +155,9 @@ class Engine(PieceModel):
         if self.task is None:
             raise UserError(
                 f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
-                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict. Where others' "
-                "files hold a classifier, osbert convert makes a run of them.",
+                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict"
+                f"{', except for the [MASK] in a text' if self.masks else ''}. Where others' files hold a "
+                "classifier, osbert convert makes a run of them.",
                 code="not-a-model",
             )
         return self.task

@@ -39,9 +39,8 @@ def language_model(engine: PieceSource) -> LanguageModel:
     """Return the model with its language head. Raises UserError if it has none, or is an encoder-decoder."""
     if engine.pieces is None or not predicts_pieces(engine):
         raise UserError(
-            f"The model in {engine.folder} does not predict pieces of a text that it reads: that needs a pretrained "
-            "encoder or a left-to-right model with its language head, which no exported or fine-tuned model has, and "
-            "no encoder-decoder.",
+            f"The model in {engine.folder} has no head for masked or next pieces of a text. Pretrained encoders and "
+            "left-to-right models have one; exported and fine-tuned models, encoder-decoders, ELMo and CoVe do not.",
             code="unsupported-model",
         )
     return LanguageModel(engine.learner, engine.pieces, engine.tokenizer.mask if engine.masks else -1)

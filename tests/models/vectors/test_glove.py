@@ -4,30 +4,67 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from osbert.models.vectors import glove
-from osbert.models.vectors.glove import GloveTables, PairCounts
+from osbert.models.vectors.glove import GloveTables
+from osbert.models.vectors.pair_counts import PairCounts, merged
+from osbert.runs.vectors.shuffled import write_shuffled
 
 
-def test_pairs_add_the_inverse_of_their_distance_in_both_orders() -> None:
+@pytest.mark.parametrize("most", [1, 5, 1000], ids=lambda most: f"most-{most}")
+def test_pairs_add_the_inverse_of_their_distance_in_both_orders(most: int, tmp_path: Path) -> None:
+    """In memory, and over sorted files that are written whenever there are more than a few pairs."""
     rng, expected = np.random.default_rng(0), defaultdict(float)
-    counts = PairCounts(words=7, window=4)
-    for size in (30, 1, 25):
+    (tmp_path / "pairs-part-0.npy").write_text("of a stopped run")
+    counts = PairCounts(words=7, window=4, folder=tmp_path, most=most)
+    for size in (30, 1, 25, 20):
         ids, texts = rng.integers(0, 7, size).astype(np.uint16), np.sort(rng.integers(0, 3, size))
         counts.add(ids, texts)
         for one, other in itertools.permutations(range(size), 2):
             if abs(one - other) <= 4 and texts[one] == texts[other]:
                 expected[int(ids[one]), int(ids[other])] += 1 / abs(one - other)
         counts._merge()  # as after many words
-    rows, columns, values = counts.cells()
-    assert (np.diff(rows) >= 0).all()
+    assert len([*tmp_path.iterdir()]) == (0 if most == 1000 else 3)
+    assert counts.cells >= len(expected)
+    blocks = [*counts.blocks()]
+    assert len(blocks) > 1 or most == 1000
+    rows, columns, values = (np.concatenate(column) for column in zip(*blocks, strict=True))
     found = dict(zip(zip(rows.tolist(), columns.tolist()), values.tolist(), strict=True))
     assert len(found) == len(rows) and found == pytest.approx(dict(expected))
+    counts.delete()
+    assert not [*tmp_path.iterdir()]
+
+
+@given(parts=st.lists(st.dictionaries(st.integers(0, 30), st.integers(1, 9)), max_size=5), size=st.integers(1, 40))
+def test_merged_parts_are_their_sum(parts: list[dict[int, int]], size: int) -> None:
+    arrays = [
+        (np.array(sorted(part), np.int64), np.array([float(part[key]) for key in sorted(part)])) for part in parts
+    ]
+    keys, values = [], []
+    for block in merged(arrays, size):
+        assert len(block[0]) <= max(size, len(parts))
+        keys += block[0].tolist()
+        values += block[1].tolist()
+    assert keys == sorted({key for part in parts for key in part})
+    assert dict(zip(keys, values)) == sum((Counter(part) for part in parts), Counter())
+
+
+def test_cells_are_shuffled_heap_by_heap(tmp_path: Path) -> None:
+    blocks = [tuple(np.arange(begin, begin + 50).astype(kind) for kind in "iif") for begin in (0, 50)]
+    for seed, heaps in ((0, 1), (1, 1), (1, 4)):
+        write_shuffled(blocks, tmp_path, heaps=heaps, rng=np.random.default_rng(seed))
+        found = {path.name: np.load(path).tolist() for path in tmp_path.iterdir()}
+        assert sorted(found) == ["pairs-columns.npy", "pairs-counts.npy", "pairs-rows.npy"]
+        rows, columns, counts = (found[f"pairs-{name}.npy"] for name in ("rows", "columns", "counts"))
+        assert rows == columns == counts != sorted(rows) and sorted(rows) == [*range(100)]
 
 
 def one_cell(word: list[float], context: list[float], squares: list[list[float]], count: float) -> list[list[float]]:

@@ -134,5 +134,8 @@ def test_tests_of_words_without_a_file_are_left_out(tmp_path: Path) -> None:
     encoders = PretrainedEncoders(recipe="cpu", corpus=tmp_path)
     found = TablePlan(table=TABLE, columns=(), encoders=encoders, data=tmp_path, out=tmp_path)
     assert not found.word_tests
+    with refusal("missing-split"):
+        TABLE.present(tmp_path)
     write_tests(tmp_path)
     assert found.word_tests == TABLE.words
+    assert TABLE.present(tmp_path) == ()  # words alone are enough: they need no fine-tuning

@@ -175,9 +175,12 @@ class PaperTable:
         return lines + [f"Row '{name}': pretrained with {said}." for name, said in trained]
 
     def present(self, data: Path) -> tuple[TableColumn, ...]:
-        """Return the columns whose files exist. Raises UserError with a list of all files if none exists."""
+        """Return the columns whose files exist, () if only tests of words do.
+
+        Raises UserError with a list of all files if none exists.
+        """
         present = tuple(column for column in self.columns if column.find(data))
-        if not present:
+        if not present and not any(test.find(data) for test in self.words):
             problems = Problems(heading=f"This table cannot be run: {data} has none of its data sets")
             for column in self.columns:
                 problems.add_from(column.name, column.missing(data))

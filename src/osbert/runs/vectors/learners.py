@@ -16,8 +16,10 @@ from torch import Tensor
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.block_order import BlockOrder
 from osbert.models.vectors import glove, word2vec
+from osbert.models.vectors.pair_counts import PairCounts
 from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
+from osbert.runs.vectors.shuffled import write_shuffled
 
 BLOCK = 1 << 16
 """Words that are read and processed at a time. Windows do not cross the ends of a block."""
@@ -122,8 +124,9 @@ class Word2VecLearner(VectorLearner):
     def _in_epoch(self) -> int:
         return max(1, -(-len(self.blocks) // ROUND))
 
-    def prepare(self) -> None:
-        """Do nothing: word2vec needs no preparation."""
+    def prepare(self) -> str:
+        """Do nothing, and have nothing to remark: word2vec needs no preparation."""
+        return ""
 
     def fresh(self) -> list[Tensor]:
         """Return the initial tables: input and output vectors, (V, D) each."""
@@ -211,27 +214,26 @@ class GloveLearner(VectorLearner):
         """The number of rounds: one per epoch."""
         return self.settings.epochs
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         """Count the pairs and write the cells in random order, unless an earlier call has.
 
-        With a time budget the blocks are counted in random order, as many as COUNTING of it allows, at least one.
+        With a time budget the blocks are counted in random order, as many as COUNTING of it allows, at least one. If
+        some are left out, the result says so; otherwise it is "".
         """
         if self._file("counts").exists():  # the last one to be written
-            return
-        found = glove.PairCounts(words=len(self.counts), window=self.settings.window)
+            return ""
+        found = PairCounts(words=len(self.counts), window=self.settings.window, folder=self.folder)
         read = 0
         for number in self._counted_blocks():
             ids, texts = self.words(self.blocks[number])
             found.add(ids, texts)
             read += len(ids)
         np.save(self._file("words"), read)
-        cells = found.cells()
-        order = np.random.default_rng([self.settings.seed, SHUFFLED]).permutation(len(cells[0]))
-        for name, column in zip(("rows", "columns", "counts"), cells):
-            part = self._file(f"{name}.part")
-            with part.open("wb") as file:
-                np.save(file, column[order])
-            part.replace(self._file(name))
+        rng = np.random.default_rng([self.settings.seed, SHUFFLED])
+        write_shuffled(found.blocks(), self.folder, heaps=1 + found.cells // found.most, rng=rng)
+        found.delete()
+        known = int(self.counts.sum())
+        return f"The time sufficed to count {read:,} of {known:,} words." if read < known else ""
 
     def _counted_blocks(self) -> Iterator[int]:
         if self.clock is None:

@@ -27,6 +27,7 @@ from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
 from osbert.runs.vectors.settings import MethodSettings
+from osbert.terminal import counted
 from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
 from osbert.training.interruption import Interruption
@@ -134,7 +135,8 @@ class VectorRun:
         for damage in damages:
             self.watch(Notice(damage, warning=True))
         checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        learner.prepare()
+        if remark := learner.prepare():
+            self.watch(Notice(remark))
         self._note_time()
         if done is None:
             done, first = 0, learner.fresh()
@@ -146,7 +148,7 @@ class VectorRun:
         self.watch(
             Notice(
                 f"{self.settings.vectors} with {self.settings.width} numbers a vector on {self.corpus.tokens:,} words, "
-                f"{self._length(learner)}, {workers} processes"
+                f"{self._length(learner)}, {counted(workers, 'process', 'processes')}"
             )
         )
         metrics = Metrics(self.out, every=1, memory={})
@@ -166,7 +168,7 @@ class VectorRun:
         return tables
 
     def _length(self, learner: AnyLearner) -> str:
-        return f"{self.settings.minutes:g} minutes" if self.settings.minutes else f"{learner.rounds:,} rounds"
+        return f"{self.settings.minutes:g} minutes" if self.settings.minutes else counted(learner.rounds, "round")
 
     def _numbers(self, done: int, learner: AnyLearner) -> Iterator[int]:
         """Yield the numbers of the rounds from `done` to the last one, or until the time is up."""

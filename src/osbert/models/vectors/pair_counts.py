@@ -1,0 +1,131 @@
+"""Counts of co-occurring words for GloVe: in memory up to a number of pairs, in sorted files beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 1 << 22
+"""Distinct pairs in memory, 16 bytes each; with their sorting about 0.5 GB."""
+PART = "pairs-part-"
+"""Names of the sorted files begin so."""
+PAIR = np.dtype([("key", np.int64), ("value", np.float64)])
+
+Cells = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
+"""Nonzero cells of the table of counts: rows, columns and counts, each (n,)."""
+Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The number low * words + high of each pair, increasing, and the sum of its counts."""
+
+
+class PairCounts:
+    """Counts co-occurring words: each pair at a distance d adds 1 / d, in both orders.
+
+    When there are more than `most` distinct pairs in memory, they are written to a sorted file in `folder`, and
+    counting goes on from nothing. `blocks` merges the files. Without a folder all pairs stay in memory.
+
+    >>> counts = PairCounts(words=3, window=2)
+    >>> counts.add(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 0]))
+    >>> [array.tolist() for block in counts.blocks() for array in block]
+    [[0, 0, 1, 1, 1, 2, 2], [1, 2, 1, 2, 0, 0, 1], [1.0, 0.5, 1.0, 2.0, 1.0, 0.5, 2.0]]
+    """
+
+    def __init__(self, *, words: int, window: int, folder: Path | None = None, most: int = MOST) -> None:
+        """Count pairs of `words` words that are at most `window` words apart. Old files in the folder are deleted."""
+        self.words = words
+        self.window = window
+        self.folder = folder
+        self.most = most
+        self._sums: Sums = (np.zeros(0, np.int64), np.zeros(0))
+        self._waiting: list[Sums] = []
+        self._files: list[Path] = []
+        for path in folder.glob(f"{PART}*") if folder else ():
+            path.unlink()
+
+    def add(self, ids: NDArray[np.integer], texts: NDArray[np.integer]) -> None:
+        """Count the pairs in words `ids` (n,); `texts` (n,) numbers their texts, and no pair spans two texts."""
+        keys, values = [], []
+        ids = ids.astype(np.int64)
+        for distance in range(1, min(self.window, len(ids) - 1) + 1):
+            # Pairs at one distance: the array against itself, shifted.
+            together = texts[distance:] == texts[:-distance]
+            first, second = ids[:-distance][together], ids[distance:][together]
+            # One number per unordered pair, so that a sort groups equal pairs.
+            keys.append(np.minimum(first, second) * self.words + np.maximum(first, second))
+            values.append(np.full(len(first), 1 / distance))
+        if keys:
+            self._waiting.append(_summed(np.concatenate(keys), np.concatenate(values)))
+        # Merged when the waiting pairs outgrow the table: amortised cost, bounded memory.
+        if sum(len(keys) for keys, _ in self._waiting) > max(min(self.most, 1 << 22), len(self._sums[0])):
+            self._merge()
+
+    @property
+    def cells(self) -> int:
+        """The most cells that `blocks` can yield: pairs of several files are counted several times."""
+        return 2 * sum(len(keys) for keys, _ in self._parts())
+
+    def blocks(self) -> Iterator[Cells]:
+        """Yield the counts of all pairs in blocks, each pair once; equal words count twice, as in GloVe's code."""
+        for keys, values in merged(self._parts(), self.most):
+            low, high = (keys // self.words).astype(np.int32), (keys % self.words).astype(np.int32)
+            # The table is symmetric: cells off the diagonal appear as (low, high) and (high, low).
+            counts = (values * np.where(low == high, 2, 1)).astype(np.float32)
+            other = low != high
+            rows, columns = np.concatenate([low, high[other]]), np.concatenate([high, low[other]])
+            yield rows, columns, np.concatenate([counts, counts[other]])
+
+    def delete(self) -> None:
+        """Delete the sorted files."""
+        while self._files:
+            self._files.pop().unlink()
+
+    def _parts(self) -> list[Sums]:
+        self._merge()
+        files = (np.load(path, mmap_mode="r") for path in self._files)
+        return [*((file["key"], file["value"]) for file in files), self._sums]
+
+    def _merge(self) -> None:
+        if not self._waiting:
+            return
+        self._sums = _summed(*(np.concatenate(column) for column in zip(self._sums, *self._waiting, strict=True)))
+        self._waiting = []
+        if self.folder and len(self._sums[0]) > self.most:
+            path = self.folder / f"{PART}{len(self._files)}.npy"
+            pairs = np.empty(len(self._sums[0]), PAIR)
+            pairs["key"], pairs["value"] = self._sums
+            np.save(path, pairs)
+            self._files.append(path)
+            self._sums = (np.zeros(0, np.int64), np.zeros(0))
+
+
+def merged(parts: Sequence[Sums], size: int) -> Iterator[Sums]:
+    """Merge sorted parts, about `size` pairs at a time; equal pairs are summed.
+
+    >>> one, other = (np.array([1, 4, 6]), np.ones(3)), (np.array([4, 5]), np.ones(2))
+    >>> [(keys.tolist(), values.tolist()) for keys, values in merged([one, other], 4)]
+    [([1, 4], [1.0, 2.0]), ([5, 6], [1.0, 1.0])]
+    """
+    parts = [part for part in parts if len(part[0])]
+    places, each = [0] * len(parts), max(1, size // max(1, len(parts)))
+    while any(place < len(keys) for place, (keys, _) in zip(places, parts, strict=True)):
+        heads = [keys[place : place + each] for place, (keys, _) in zip(places, parts, strict=True)]
+        # Up to the smallest last key of a head that goes on, every part has shown its pairs.
+        going_on = [head[-1] for head, place, (keys, _) in zip(heads, places, parts) if place + each < len(keys)]
+        bound = min(going_on, default=np.iinfo(np.int64).max)
+        ends = [place + int(np.searchsorted(head, bound, "right")) for place, head in zip(places, heads)]
+        taken = [[column[place:end] for column in part] for part, place, end in zip(parts, places, ends)]
+        places = ends
+        yield _summed(*(np.concatenate(column) for column in zip(*taken, strict=True)))
+
+
+def _summed(keys: NDArray[np.int64], values: NDArray[np.float64]) -> Sums:
+    """Return the distinct keys, increasing, and the sum of the values of each."""
+    if not len(keys):
+        return keys, values
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    # Starts of runs of equal keys; reduceat sums from each start to the next.
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return keys[starts], np.add.reduceat(values, starts)

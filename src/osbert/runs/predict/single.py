@@ -1,0 +1,43 @@
+"""The prediction of `osbert predict` for one text: that of the task, or the pieces for its masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from osbert.inference.engine import Engine
+from osbert.inference.fill import MASK, MaskFill
+from osbert.tasks import Prediction
+
+
+@dataclass(frozen=True)
+class FilledText:
+    """The likeliest pieces for each mask of a text."""
+
+    truncated: ClassVar[int] = 0
+    """A text that does not fit is refused."""
+
+    fills: list[list[MaskFill]]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each mask.
+
+        >>> [*FilledText([[MaskFill("york", 0.5), MaskFill("jersey", 0.25)]]).lines()]
+        ['york 0.500, jersey 0.250']
+        """
+        yield from (", ".join(f"{one.piece} {one.probability:.3f}" for one in mask) for mask in self.fills)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the pieces by their fields."""
+        return {"fills": [[one._asdict() for one in mask] for mask in self.fills]}
+
+
+def predict_single(engine: Engine, texts: tuple[str, ...]) -> Prediction | FilledText:
+    """Return the task's prediction for one sample; for an encoder without a task, the pieces for the masks of a text.
+
+    Raises UserError if there is neither a task nor a mask.
+    """
+    if engine.task is None and len(texts) == 1 and MASK in texts[0]:
+        return FilledText(engine.fill(texts[0]))
+    return engine.predict([texts])[0]
