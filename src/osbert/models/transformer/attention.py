@@ -12,10 +12,12 @@ from torch.nn import functional
 from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
-from osbert.models.transformer.disentangled import TERMS, scored_distances
+from osbert.models.transformer.disentangled import TERMS, picked, scored_distances, vector_scores
+from osbert.models.transformer.distance_scores import table_biases
 from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import neighbours, rotate
+from osbert.models.transformer.query_blocks import has_long, parts
 from osbert.models.transformer.relative import RelativeScores
 
 if TYPE_CHECKING:
@@ -87,8 +89,12 @@ class Attention(nn.Module):
 
     def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
-        query, layout = self._with_distances(query, key, layout)
-        mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        if has_long(layout) and not dropout and not torch.is_grad_enabled():
+            mixed = self.in_blocks(query, key, value, layout)
+        else:
+            query, layout = self._with_distances(query, key, layout)
+            mixed = self.kernel(query, key, value, layout, dropout=dropout)
         # (R, H, K) -> (R, H K), the input of the output projection.
         return self.outward(mixed.flatten(1))
 
@@ -123,17 +129,49 @@ class Attention(nn.Module):
         # `inward` stacks query, key and value: the first rows of its bias are those of query and key.
         self.inward.bias[: biases.numel()] = biases.flatten()
 
-    def _with_distances(self, query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-        """Return the queries (R, H, K) and the layout with the biases of distances; unchanged if there are none."""
+    def _with_distances(
+        self, query: Tensor, key: Tensor, layout: Layout, vectors: Tensor | tuple[Tensor, ...] | None = None
+    ) -> tuple[Tensor, Layout]:
+        """Return the queries (R, H, K) and the layout with the biases of distances; unchanged if there are none.
+
+        `vectors`: those of the layout's distances, if they have been projected already.
+        """
+        if layout.table is not None:
+            return query, table_biases(layout)
         if layout.distances is None:
             return query, layout
+        vectors = self._distance_vectors(layout) if vectors is None else vectors
         if self.relative is not None:
-            return self.relative(query, layout)
+            assert isinstance(vectors, Tensor)
+            return self.relative(query, layout, vectors)
+        assert not isinstance(vectors, Tensor)
         query = query * TERMS**-0.5
         # DeBERTa divides scores by sqrt(3 K). The kernel divides by sqrt(K), so queries are scaled by 1 / sqrt(3).
-        of_distances = self.project_distances(layout.distances.vectors)
         each = query.is_cuda and torch.is_grad_enabled()
-        return query, self.distance_biases(query, key, of_distances, layout, each=each)
+        return query, self.distance_biases(query, key, vectors, layout, each=each)
+
+    def _distance_vectors(self, layout: Layout) -> Tensor | tuple[Tensor, ...] | None:
+        """Return the projected vectors of the layout's distances (W, H, K), or their queries and keys; or None."""
+        if layout.distances is None:
+            return None
+        if self.relative is not None:
+            return self.relative.vectors(layout)
+        return self.project_distances(layout.distances.vectors)
+
+    def in_blocks(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
+        """Attend with the queries of long sequences in blocks: return (R, H, K). Without dropout and gradients."""
+        vectors = self._distance_vectors(layout)
+        mixed = []
+        for part in parts(layout):
+            prepared = vectors
+            if isinstance(vectors, tuple) and has_long(part.layout):
+                # All blocks use the scores of the keys, which are computed once.
+                prepared = (*vectors, vector_scores(key[part.keys].transpose(0, 1)[None], vectors[0]))
+            for block in part.blocks(self.heads):
+                q, k, v = query[block.queries], key[block.keys], value[block.keys]
+                q, biased = self._with_distances(q, k, block.layout, prepared)
+                mixed.append(self.kernel(q, k, v, biased))
+        return torch.cat(mixed)
 
     def project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (R, H, K) of the tokens that have one, keys and values (N, H, K), with rotary positions."""
@@ -164,13 +202,14 @@ class Attention(nn.Module):
 
 
 def distance_biases(
-    query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout, *, each: bool = False
+    query: Tensor, key: Tensor, of_distances: tuple[Tensor, ...], layout: Layout, *, each: bool = False
 ) -> Layout:
     """Return the layout with the biases of distances for `query` (R, H, K) and `key` (N, H, K).
 
-    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score every distance
-    by itself, although some share a vector. That is more work, but makes gradients deterministic on a GPU: no two keys
-    of a query have the same distance, so no two threads add to the same element.
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K), and the scores (1, H, T, W)
+    of the keys with these queries if they have been computed already. `each`: score every distance by itself, although
+    some share a vector. That is more work, but makes gradients deterministic on a GPU: no two keys of a query have the
+    same distance, so no two threads add to the same element.
     """
     assert layout.distances is not None
     # Tokens are flat: each run takes the next ones, queries and keys counted apart.
@@ -178,17 +217,21 @@ def distance_biases(
     columns = zip(
         layout.runs, layout.offsets, layout.distance_columns, query.split(rows), key.split(sizes), strict=True
     )
+    vectors, known = of_distances[:2], of_distances[2:]
     biases = []
     for run, offsets, (used, index), q, k in columns:
         if each and layout.consecutive:
             # One copy of the vectors for each distance from -(length - 1) to length - 1.
             length = offsets.shape[-1]
             found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
-            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]
+            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in vectors]
             # Distance d has index d + length - 1.
             index = offsets + (length - 1)
         else:
-            parts = [part[used] for part in of_distances]
+            parts = [part[used] for part in vectors]
         q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
-        biases.append(scored_distances(q, k, parts, index))
+        if known:
+            biases.append(picked(vector_scores(q, parts[1]), known[0][..., : k.shape[2], used], index))
+        else:
+            biases.append(scored_distances(q, k, parts, index))
     return layout.biased(biases)

@@ -82,6 +82,7 @@ class Block(nn.Module):
         # Each batch has other numbers of sequences and lengths: compiled, a kernel would be recompiled for each.
         attention.kernel = torch.compiler.disable(attention.kernel)
         attention.distance_biases = torch.compiler.disable(attention.distance_biases)
+        attention.in_blocks = torch.compiler.disable(attention.in_blocks)  # type: ignore[method-assign]
         if attention.relative is not None:
             attention.relative.forward = torch.compiler.disable(attention.relative.forward)  # type: ignore[method-assign]
         super().compile(**options)

@@ -35,11 +35,11 @@ class Distances:
         # Index F is distance 0; distances beyond F are clamped to it.
         return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
 
-    def used(self, length: int) -> slice:
-        """Return the range of rows that the distances within a sequence of `length` tokens use."""
+    def used(self, least: int, most: int) -> slice:
+        """Return the range of rows that the distances from `least` to `most` use."""
         # Rows ascend with the distance, so the two extremes bound them.
-        least, most = self.rows_of(torch.tensor([1 - length, length - 1])).tolist()
-        return slice(least, most + 1)
+        first, last = self.rows_of(torch.tensor([least, most])).tolist()
+        return slice(first, last + 1)
 
 
 def distance_rows(buckets: int, farthest: int) -> Tensor:
@@ -72,13 +72,22 @@ def scored_distances(query: Tensor, key: Tensor, of_distances: Sequence[Tensor],
     `query` (B, H, Q, K), `key` (B, H, T, K). `of_distances`: the queries and the keys of C vectors of distances,
     each (C, H, K). `index` (B or 1, Q, T): which of the C belongs to a query and a key.
     """
-    kind = torch.float32 if query.device.type == "cpu" else query.dtype  # as `kernels.fastest` attends
-    with torch.autocast(query.device.type, enabled=False):
-        scale = 1 / math.sqrt(query.shape[-1])
-        queries, keys = (part.permute(1, 2, 0).to(kind) * scale for part in of_distances)  # (H, K, C)
-        index = index[:, None].expand(*query.shape[:3], key.shape[2])
-        # Score all C vectors, then pick: (B, H, Q, C) -> (B, H, Q, T), instead of one vector per query and key.
-        by_query = (query.to(kind) @ keys).gather(-1, index)
-        # Keys are the rows here, so the index is transposed, and the result back again.
-        by_key = (key.to(kind) @ queries).gather(-1, index.transpose(-1, -2))
-        return by_query + by_key.transpose(-1, -2)
+    return picked(vector_scores(query, of_distances[1]), vector_scores(key, of_distances[0]), index)
+
+
+def vector_scores(rows: Tensor, vectors: Tensor) -> Tensor:
+    """Return the scores (B, H, R, C), divided by sqrt(K), of `rows` (B, H, R, K) and `vectors` (C, H, K)."""
+    kind = torch.float32 if rows.device.type == "cpu" else rows.dtype  # as `kernels.fastest` attends
+    with torch.autocast(rows.device.type, enabled=False):
+        return rows.to(kind) @ (vectors.permute(1, 2, 0).to(kind) * (1 / math.sqrt(rows.shape[-1])))  # @ (H, K, C)
+
+
+def picked(by_query: Tensor, by_key: Tensor, index: Tensor) -> Tensor:
+    """Return the bias (B, H, Q, T): the scores of each query and key with the vector of their distance.
+
+    `by_query` (B, H, Q, C), `by_key` (B, H, T, C): scores of all C vectors, of which `index` (B or 1, Q, T) picks one.
+    That is less work than a product of one vector for each query and key.
+    """
+    index = index[:, None].expand(*by_query.shape[:3], by_key.shape[2])
+    # Keys are the rows of `by_key`, so the index is transposed, and the result back again.
+    return by_query.gather(-1, index) + by_key.gather(-1, index.transpose(-1, -2)).transpose(-1, -2)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.query_blocks import has_long
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
@@ -28,7 +30,10 @@ class DistanceScores(nn.Module):
         self.table = nn.Embedding(architecture.distance_scores, architecture.heads)
 
     def forward(self, layout: Layout) -> Layout:
-        """Return the layout with the biases of each of its runs."""
+        """Return the layout with the biases of its runs, or of all distances if attention cuts its runs into blocks."""
+        if not torch.is_grad_enabled():
+            layout = replace(layout, table=self.by_distance(layout))
+            return layout if has_long(layout) else table_biases(layout)
         if layout.consecutive:  # biases of shorter sequences are a corner of the longest one's
             positions = torch.arange(max(layout.lengths), device=layout.positions.device)[None]
             every = self.between(positions, positions)
@@ -41,9 +46,52 @@ class DistanceScores(nn.Module):
         """Return the biases (C, H, Q, T) for the positions `queries` (C, Q) and `keys` (C, T)."""
         # (C, 1, T) - (C, Q, 1).
         apart = keys[:, None, :] - queries[:, :, None]  # (C, Q, T): above 0 if the key comes after the query
-        found = buckets(apart, self.table.num_embeddings, past=self.past)
         # (C, Q, T, H) -> (C, H, Q, T)
-        return self.table(found).movedim(-1, 1)
+        return self._of(apart).movedim(-1, 1)
+
+    def by_distance(self, layout: Layout) -> Tensor:
+        """Return the biases (H, 2 F + 1) of the distances from a query to a key, -F to F, that a layout may have."""
+        most = max(layout.lengths) - 1
+        if not layout.consecutive:  # positions with gaps are further apart
+            most = int(layout.positions.max() - layout.positions.min())
+        apart = torch.arange(-most, most + 1, device=layout.positions.device)
+        return self._of(apart).mT.contiguous()
+
+    def _of(self, apart: Tensor) -> Tensor:
+        found: Tensor = self.table(buckets(apart, self.table.num_embeddings, past=self.past))
+        return found
+
+
+def table_biases(layout: Layout) -> Layout:
+    """Return the layout with the biases of its runs, from its `table`.
+
+    In a row of a run the distance to the key grows by one from key to key, so that the row is a part of the table, and
+    the rows are one view of it. Only positions with gaps need an index for every query and key.
+    """
+    table = layout.table
+    assert table is not None
+    zero = table.shape[1] // 2  # the column of distance 0
+    if layout.reach is not None:
+        queries = layout.queries[0]
+        last = layout.reach[1]
+        if layout.reach[0] + layout.lengths[0] + queries == last + 2:  # no gaps between the queries
+            return layout.biased([_rows(table, zero - last, queries, layout.lengths[0])])
+    if layout.consecutive and layout.counts is None:
+        # Biases of shorter sequences are a corner of the longest one's.
+        longest = max(layout.lengths)
+        every = _rows(table, zero - longest + 1, longest, longest)
+        return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
+    return layout.biased([table[:, zero - offsets].movedim(0, 1) for offsets in layout.offsets])
+
+
+def _rows(table: Tensor, first: int, queries: int, keys: int) -> Tensor:
+    """Return biases (1, H, Q, T) of neighbouring queries; those of the last query begin in column `first` of the table.
+
+    A query's row is one column to the left of the row of the query before it.
+    """
+    windows = table[:, first : first + queries + keys - 1].unfold(-1, keys, 1)  # (H, Q, T), the last query first
+    # Not `flip`, which keeps a view's order in memory: keys would not be neighbours there.
+    return windows.index_select(1, torch.arange(queries - 1, -1, -1, device=table.device))[None]
 
 
 def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:

@@ -35,7 +35,9 @@ class Layout:
 
     `biases`: one for each of `runs`, added to the scaled scores, (count or 1, H, Q, T); None for no bias.
     `distances`: the vectors from which each layer computes such biases; or None. `segments` (N,): the segment of each
-    token, if layers score whether query and key share one; or None.
+    token, if layers score whether query and key share one; or None. `table` (H, 2 F + 1): the biases of the distances
+    from a query to a key, -F to F, in place of `biases`, which would be large (distance_scores.py); or None. `reach`:
+    the least and the greatest distance from a key to a query, if all N tokens are one sequence; None if unknown.
 
     The dataclass is not frozen: torch.compile (2.11) guards on every field of a frozen one. It would recompile the
     layers for each new number of runs, and stop compiling at its limit.
@@ -56,6 +58,8 @@ class Layout:
     biases: tuple[Tensor, ...] | None = None
     distances: Distances | None = None
     segments: Tensor | None = None
+    table: Tensor | None = None
+    reach: tuple[int, int] | None = None
     _locals: dict[tuple[int, float | None], Layout] = field(init=False, default_factory=dict, repr=False)
 
     @property
@@ -108,7 +112,7 @@ class Layout:
         `local` and `reading` keep the bias. A local layer with a bias is not cut into blocks: its memory grows with the
         square of the length.
         """
-        layout = replace(self, biases=tuple(biases))
+        layout = replace(self, biases=tuple(biases), table=None)
         if not self.plain:
             # They have no bands and no `causal` already: reuse them.
             layout.runs = self.runs
@@ -128,12 +132,13 @@ class Layout:
             firsts=self.bounds if self.firsts is None else self.firsts,
             biases=None,
             distances=None,
+            table=None,
         )
 
     @property
     def plain(self) -> bool:
         """Return whether nothing is added to the scores."""
-        return self.biases is None and self.distances is None
+        return self.biases is None and self.distances is None and self.table is None
 
     @cached_property
     def offsets(self) -> tuple[Tensor, ...]:
@@ -155,7 +160,12 @@ class Layout:
         distances = self.distances
         assert distances is not None
         # Only the vectors of distances that occur in the run are multiplied; indices count from the first of them.
-        used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
+        if self.reach is not None:
+            used = [distances.used(*self.reach)]
+        elif self.consecutive:
+            used = [distances.used(1 - offsets.shape[-1], offsets.shape[-1] - 1) for offsets in self.offsets]
+        else:
+            used = [slice(0, None)] * len(self.offsets)
         return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
 
     @cached_property

@@ -81,10 +81,17 @@ class RelativeScores(nn.Module):
         self.segment = nn.Parameter(torch.zeros(joined)) if architecture.segment_scores else None
         self.segments = nn.Parameter(torch.zeros(2, joined)) if architecture.segment_scores else None
 
-    def forward(self, query: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-        """Return the queries plus u (R, H, K), and the layout with the biases of its runs."""
+    def vectors(self, layout: Layout) -> Tensor:
+        """Return W R (W, H, K) for the distances of a layout."""
         assert layout.distances is not None
-        vectors = self._by_head(self.inward(layout.distances.vectors))  # (W, H, K)
+        return self._by_head(self.inward(layout.distances.vectors))
+
+    def forward(self, query: Tensor, layout: Layout, vectors: Tensor | None = None) -> tuple[Tensor, Layout]:
+        """Return the queries plus u (R, H, K), and the layout with the biases of its runs.
+
+        `vectors`: what the method `vectors` returns, if it has been computed already.
+        """
+        vectors = self.vectors(layout) if vectors is None else vectors
         rows = [run.queries for run in layout.runs]
         # (q + v) . (W R): the second term of the score.
         toward = (query + self._by_head(self.distance)).split(rows)
