@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import osbert
+from object_store import QUIET
 from osbert.console.opening_options import served
 from osbert.errors import UserError
 from osbert.inference.vectors.reading import open_vectors
@@ -22,38 +22,7 @@ from osbert.reading.remote import ObjectAddress, StoredObject, local_copy, local
 from osbert.reading.remote_cache import address_of, hold, make_room, reading_copies, require_copy
 from refusals import refusal
 
-fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
-pytest.importorskip("s3fs", reason="the extra 'remote' is not installed")
-moto = pytest.importorskip("moto.server", reason="moto is not installed")
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    yield f"http://{host}:{port}"
-    running.stop()
-
-
-@pytest.fixture
-def s3(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a file system with an empty bucket; the cache is a folder of the test's own."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "TRIES", 2)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    files = fsspec.filesystem("s3", use_listings_cache=False)
-    if files.exists("box"):
-        files.rm("box", recursive=True)
-    files.mkdir("box")
-    return files
+pytestmark = QUIET
 
 
 def copies(folder: Path) -> list[str]:

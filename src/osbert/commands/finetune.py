@@ -71,7 +71,7 @@ def finetune(
         train, dev and test, such as train.csv. Of several tasks, the folder with a file or folder for each, of its
         name; --rte.data is the data of one of them.
     out
-        The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
+        The run folder: model, tokenizer, recipe, metrics, report, checkpoints; also on an object store (s3://BUCKET/RUN).
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """

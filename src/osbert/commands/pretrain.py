@@ -42,7 +42,7 @@ def pretrain(
     corpus
         A folder that `osbert corpus build` made.
     out
-        The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
+        The run folder: model, tokenizer, recipe, metrics, report, checkpoints; also on an object store (s3://BUCKET/RUN).
     origin
         A finished run, a Hugging Face folder, or a name (docs/models-by-name.md), whose encoder is trained further,
         usually on another corpus. Where no recipe is named its own serves, or the recipe further; the learning rate is

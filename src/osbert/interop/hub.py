@@ -20,7 +20,7 @@ from osbert.files import write_text
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
-from osbert.reading.remote import ObjectAddress, local_copy
+from osbert.reading.remote import OF_RUNS, ObjectAddress, local_copy
 from osbert.reading.remote_cache import address_of
 from osbert.terminal import in_megabytes
 
@@ -66,7 +66,7 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     """
     # A text alone: paths come from files as well, and no file may name an address.
     if isinstance(model, str) and ObjectAddress.of(model) is not None:
-        return ModelLocation(path=local_copy(model, without=("checkpoints",)))
+        return ModelLocation(path=local_copy(model, without=OF_RUNS))
     path = Path(model)
     if isinstance(model, Path) or _is_local(path):
         return ModelLocation(path=path)

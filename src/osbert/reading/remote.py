@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +40,8 @@ BLOCK = 2**24
 """Bytes of one request, which is repeated alone if the connection is lost."""
 TIMES = ("LastModified", "updated", "mtime")
 """Names under which object stores give the time of change."""
+OF_RUNS = ("checkpoints",)
+"""Subfolders of a run that are not fetched with its model."""
 TAGS = ("ETag", "etag", "md5Hash", "blob_id", "oid", "LastModified", "updated", "mtime")
 """Names under which object stores give what changes with an object's content."""
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}([^/].*)")  # a Path has one slash of two
@@ -51,7 +54,8 @@ Listing = dict[str, "StoredObject"]
 def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
     """Return the path of a user's input: as it is, or for an address that of a copy in the cache.
 
-    `without`: folders below the address that are not fetched. Raises UserError if the address cannot be read.
+    `without`: patterns of names below the address, or of their first part, that are not fetched. Raises UserError if
+    the address cannot be read.
     """
     address = ObjectAddress.of(given)
     return Path(given) if address is None else address.fetched(without)
@@ -77,11 +81,7 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
         return
     for one in inputs:
         address.refuse_input(ObjectAddress.of(one))
-    files = address.opened()
-    if address.scheme != "hf":  # its first part is an owner, no bucket
-        with address.explained("written"):
-            files.info(address.path.partition("/")[0])
-    folder = cache_folder() / "outputs" / hashlib.sha256(address.url.encode()).hexdigest()[:24]
+    files, folder = address.opened_to_write(), address.outputs()
     with address.cached():
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
@@ -198,6 +198,18 @@ class ObjectAddress:
         with self.explained("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
+    def opened_to_write(self) -> Any:
+        """Return fsspec's file system. Raises UserError if it cannot be opened, or if there is no such bucket."""
+        files = self.opened()
+        if self.scheme != "hf":  # its first part is an owner, no bucket
+            with self.explained("written"):
+                files.info(self.path.partition("/")[0])
+        return files
+
+    def outputs(self) -> Path:
+        """Return the folder of the cache in which an output for this address grows, under its name."""
+        return cache_folder() / "outputs" / hashlib.sha256(self.url.encode()).hexdigest()[:24]
+
     @contextmanager
     def naming(self, place: Path) -> Iterator[None]:
         """Name this address in the errors of the block, in place of the local path of its output."""
@@ -221,7 +233,7 @@ class ObjectAddress:
     def fetched(self, without: Sequence[str] = ()) -> Path:
         """Return the copy in the cache, fetched if it is not there, or not of the content that the address has now."""
         files = self.opened()
-        listing = self._listing(files, without)
+        listing = self.listing(files, without)
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         facts = [(name, (one.size, one.tag)) for name, one in sorted(listing.items())]
         key = hashlib.sha256(json.dumps([endpoint, self.url, facts]).encode()).hexdigest()
@@ -229,12 +241,13 @@ class ObjectAddress:
         with self.cached():
             while not hold(entry, self.url):
                 make_room(sum(one.size for one in listing.values()), self.url)
-                self._fetch(files, listing, entry, without)
+                self.fetch_into(files, listing, entry, without)
         with suppress(OSError):  # the copy may be another user's
             os.utime(entry)
         return entry / self.name
 
-    def _listing(self, files: Any, without: Sequence[str]) -> Listing:
+    def listing(self, files: Any, without: Sequence[str]) -> Listing:
+        """Return the objects at the address, or below it. Raises UserError if there are none, or none can be read."""
         with self.explained("read"):
             files.invalidate_cache()
             info = files.info(self.path)
@@ -247,7 +260,7 @@ class ObjectAddress:
         kept = {
             name: StoredObject.of(one)
             for name, one in listing.items()
-            if name and name.partition("/")[0] not in without and (one["size"] or name.rstrip("/") not in folders)
+            if name and not matches(name, without) and (one["size"] or name.rstrip("/") not in folders)
         }
         if not kept and info["type"] == "file":
             return {"": StoredObject.of(info)}
@@ -264,7 +277,7 @@ class ObjectAddress:
                 )
         return kept
 
-    def _fetch(self, files: Any, listing: Listing, entry: Path, without: Sequence[str]) -> None:
+    def fetch_into(self, files: Any, listing: Listing, entry: Path, without: Sequence[str]) -> None:
         """Fetch objects into a folder, which appears when all are there."""
         try:
             with whole_folder(entry) as aside:
@@ -272,7 +285,7 @@ class ObjectAddress:
                 with ThreadPoolExecutor(REQUESTS) as pool:
                     for _ in pool.map(partial(self._fetch_one, files, aside), *zip(*listing.items(), strict=True)):
                         pass
-                if self._listing(files, without) != listing:
+                if self.listing(files, without) != listing:
                     raise UserError(
                         f"{self.url} changed while it was fetched. Give the command again.", code="file-changed"
                     )
@@ -316,28 +329,23 @@ class ObjectAddress:
             if path.is_file() and not any(part.startswith(".") for part in inside.parts):
                 with self.cached():
                     path.open("rb").close()  # what cannot be read is no matter of the store
-                with self.explained("written", kept=folder):
-                    _repeated(partial(files.put_file, str(path), f"{self.parent}/{inside.as_posix()}"))
+                kept = (
+                    f"The finished output is kept in {folder}: upload it from there with the store's own tools, since "
+                    "the same command would compute it again."
+                )
+                with self.explained("written", advice=kept):
+                    repeated(partial(files.put_file, str(path), f"{self.parent}/{inside.as_posix()}"))
 
     @contextmanager
-    def explained(self, what: str, *, kept: Path | None = None) -> Iterator[None]:
-        """Raise UserError for the errors of object stores in the block.
-
-        `what`: "read" or "written". `kept`: the folder of the finished output, which could not be uploaded.
-        """
+    def explained(self, what: str, *, advice: str = "") -> Iterator[None]:
+        """Raise UserError for the errors of object stores in the block. `what`: "read" or "written"."""
         try:
             yield
         except UserError:
             raise
         except Exception as error:  # the libraries of object stores have no common class of errors
             problem = self._problem(error, what)
-            if kept is None:
-                raise problem from error
-            raise UserError(
-                f"{problem} The finished output is kept in {kept}: upload it from there with the store's own tools, "
-                "since the same command would compute it again.",
-                code=problem.code,
-            ) from error
+            raise UserError(f"{problem} {advice}".rstrip(), code=problem.code) from error
 
     def _problem(self, error: Exception, what: str) -> UserError:
         kind, line = type(error).__name__, str(error).strip().partition("\n")[0][:200]
@@ -367,10 +375,15 @@ def _block(files: Any, path: str, start: int, end: int) -> bytes:
             raise OSError(f"{len(data):,} of {end - start:,} bytes came, from byte {start:,} on")
         return data
 
-    return _repeated(read)
+    return repeated(read)
 
 
-def _repeated(action: Callable[[], Returned]) -> Returned:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name below an address, or its first part, matches one of the patterns."""
+    return any(fnmatchcase(part, pattern) for part in (name, name.partition("/")[0]) for pattern in patterns)
+
+
+def repeated(action: Callable[[], Returned]) -> Returned:
     """Call a request to a store, and again if it fails. Raises the last error."""
     for attempt in range(1, TRIES):
         try:

@@ -93,6 +93,12 @@ def hold(entry: Path, address: str = "") -> bool:
     return True
 
 
+def release(entry: Path) -> None:
+    """Let a copy be removed again."""
+    if entry in _held:
+        os.close(_held.pop(entry)[0])
+
+
 @contextmanager
 def reading_copies() -> Iterator[None]:
     """Hold copies until the end of the block only, and name their addresses in its errors."""
@@ -105,7 +111,7 @@ def reading_copies() -> Iterator[None]:
         raise UserError(text, code=error.code, codes=error.codes) from error
     finally:
         for entry in {*_held} - before:
-            os.close(_held.pop(entry)[0])
+            release(entry)
 
 
 def require_copy(path: Path) -> None:

@@ -23,7 +23,7 @@ PIECES = 60
 """Number of pieces shown of a sentence."""
 
 
-def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
+def report_text(folder: Path | str, report: Mapping[str, Any]) -> Group:
     """Return the report of a corpus as a table, followed by warnings and the first repairs."""
     table = Table(title=f"Corpus {folder}", show_header=False, title_justify="left")
     table.add_column(no_wrap=True)

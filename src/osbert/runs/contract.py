@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from osbert.reading.remote import OF_RUNS, ObjectAddress, local_copy
 from osbert.reading.remote_cache import with_addresses
 
 if TYPE_CHECKING:
@@ -65,19 +66,25 @@ class Run:
     """The run's folder, as an absolute path; `osbert.load` opens it."""
 
     def __post_init__(self) -> None:
-        """Make the path absolute: the current folder may have changed when the model is loaded."""
-        object.__setattr__(self, "folder", self.folder.absolute())
+        """Make a local path absolute: the current folder may have changed when the model is loaded."""
+        if ObjectAddress.of(self.folder) is None:
+            object.__setattr__(self, "folder", self.folder.absolute())
+
+    @property
+    def place(self) -> Path:
+        """The folder on this machine: a copy, without checkpoints, if the run is on an object store."""
+        return local_copy(self.folder, without=OF_RUNS)
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts in run.json on the end of the run."""
         from osbert.training.run_folder import RunFolder  # late: `import osbert` needs Watch alone
 
-        return dict(RunFolder(self.folder).facts["finished"])
+        return dict(RunFolder(self.place).facts["finished"])
 
     @cached_property
     def model(self) -> Engine:
         """The run's model, opened like `osbert.load` does."""
         from osbert.inference.engine import load  # torch takes seconds to import
 
-        return load(self.folder)
+        return load(self.place)

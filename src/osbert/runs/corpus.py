@@ -10,7 +10,7 @@ from pathlib import Path
 from osbert.corpus.build import Build
 from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
-from osbert.corpus.shards import Corpus
+from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  # noqa: F401 (Executor)
 from osbert.corpus.workers import PART
@@ -24,11 +24,14 @@ from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.reading.inputs import find_inputs
 from osbert.reading.remote import local_copy
 from osbert.reading.remote_cache import reading_copies
+from osbert.reading.remote_folders import FolderForm, output_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.phrases import PhraseSearch
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Words
 
+FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",))
+"""A corpus on an object store."""
 OF_FILTERS = ("language", "quality", "near_duplicates")
 """Settings of filters, which only tasks apply."""
 
@@ -98,10 +101,26 @@ def build_corpus(
 ) -> Corpus | None:
     """Build a corpus from files and folders into the folder `out`, or resume a stopped build; return it.
 
-    `tokenizer`: a tokenizer's folder, or a vocab.txt. `watch` gets BuildProgress and Notice. Returns None while a
-    cluster works on the tasks. Raises UserError for what cannot be read, all of it at once.
+    `tokenizer`: a tokenizer's folder, or a vocab.txt. An `out` on an object store is uploaded when the corpus is
+    finished. `watch` gets BuildProgress and Notice. Returns None while a cluster works on the tasks. Raises UserError
+    for what cannot be read, all of it at once.
     """
     settings = settings or CorpusSettings()
+    with output_folder(out, FORM, inputs=[*files, tokenizer]) as folder:
+        if not _built(files, tokenizer, folder.path, settings, opening, watch):
+            return None
+    return Corpus.open(local_copy(out))
+
+
+def _built(
+    files: Sequence[Path | str],
+    tokenizer: Path,
+    out: Path,
+    settings: CorpusSettings,
+    opening: Opening,
+    watch: Watch,
+) -> bool:
+    """Build a corpus into a local folder; return False while a cluster works on the tasks."""
     plan = settings.plan()
     require_folder(out)
     cutter = read_any_tokenizer(local_copy(tokenizer), opening)
@@ -125,8 +144,8 @@ def build_corpus(
         except PendingTasks:
             where = plan.executor if plan else "local"
             watch(Notice(f"The tasks are with {where}. Give the same command again when they have ended."))
-            return None
-    return Corpus.open(out)
+            return False
+    return True
 
 
 def tokenizer_of(corpus: Corpus, opening: Opening = CAREFUL) -> AnyTokenizer:

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from osbert.corpus.mixture import Mixture
-from osbert.corpus.shards import Corpus
+from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.reading.remote import local_copy, shown
 from osbert.reading.remote_cache import reading_copies
+from osbert.reading.remote_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import counted
+
+FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), kept=False)
+"""A mixture on an object store."""
 
 
 def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "", out: Path) -> Corpus:
@@ -27,7 +31,7 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     weights = _numbers(weights)
     _check(corpora, weights)
     require_free(out)
-    with claim(out) as place, reading_copies():
+    with output_folder(out, FORM, inputs=corpora) as own, claim(own.path) as place, reading_copies():
         require_free(place)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
         each = weights or [1.0] * len(opened)
@@ -37,7 +41,7 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
         with whole_folder(place) as folder:
             write_any_tokenizer(tokenizer, folder)
             mixture.write(folder)
-    return Corpus.open(out)
+    return Corpus.open(local_copy(out))
 
 
 def _numbers(weights: str | Sequence[float]) -> list[float]:

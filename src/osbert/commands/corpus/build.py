@@ -11,6 +11,7 @@ from osbert.console.file_consoles import CorpusConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
+from osbert.reading.remote import shown
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console
@@ -39,12 +40,12 @@ def build(
     tokenizer
         A folder that `osbert tokenizer train` wrote, a Hugging Face tokenizer folder, or a vocab.txt.
     out
-        The folder for the corpus.
+        The folder for the corpus, also on an object store (s3://BUCKET/CORPUS).
     """
     with CorpusConsole() as watch:
         built = build_corpus(files, tokenizer=tokenizer, out=out, settings=settings, opening=opening, watch=watch)
     if built is None:
         return None
     if for_people():
-        open_console().print(report_text(out, built.report))
+        open_console().print(report_text(shown(out), built.report))
     return {"folder": out, "report": built.report}

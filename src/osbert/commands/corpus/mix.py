@@ -23,7 +23,7 @@ def mix(corpora: list[Path], /, *, out: Path, weights: str = "") -> Result:
     corpora
         Folders that `osbert corpus build` made with one tokenizer, or mixtures of such.
     out
-        The folder for the mixture.
+        The folder for the mixture, also on an object store (s3://BUCKET/MIXTURE).
     weights
         A number for each corpus, such as 3,1. Equal by default.
     """

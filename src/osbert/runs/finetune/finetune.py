@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from osbert.interop.hub import locate
 from osbert.lock import claim
 from osbert.reading.remote import local_data
 from osbert.reading.remote_cache import reading_copies
+from osbert.reading.remote_folders import FolderForm, output_folder
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_defaults
@@ -20,8 +22,12 @@ from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.study.folds import cross_validate
 from osbert.runs.study.trials import compare
 from osbert.tasks import Task
+from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.interruption import Interruption
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import FACTS, RunFolder
+
+FORM = FolderForm(marker=FACTS, scratch=(CHECKPOINTS,))
+"""A run folder on an object store."""
 
 
 def finetune(
@@ -37,6 +43,8 @@ def finetune(
 ) -> FinetuneRun:
     """Fine-tune an encoder on a task, or on several together, into the run folder `out`; return the run.
 
+    An `out` on an object store is uploaded when the run is finished.
+
     `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file or folder; for several tasks
     a mapping from their names, or a folder with the data of each. `settings`: any setting of `osbert finetune`, by its
     full name (**{"training.epochs": 4}) or its last part (epochs=4); settings of one of several tasks are prefixed with
@@ -49,11 +57,13 @@ def finetune(
     Raises UserError that lists everything wrong with names, settings and data.
     """
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
-    with claim(Path(out)) as folder, reading_copies():
+    inputs = [one for one in (model, data) if isinstance(one, str | Path)]
+    with output_folder(out, FORM, inputs=inputs) as own, claim(own.path) as folder, reading_copies():
         RunFolder(folder).refuse_foreign()
         found = locate(model, watch=watch).path
         plan, records = read_tasks(tasks, settings, model=found, data=local_data(data), watch=watch)
-        return finetune_plan(plan, records, folder, watch, wish)
+        run = finetune_plan(plan, records, folder, watch, wish)
+    return run if own.path == Path(out) else replace(run, folder=Path(out))
 
 
 def finetune_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +15,29 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
 from osbert.reading.remote import local_copy
+from osbert.reading.remote_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.other_text import with_general
 from osbert.runs.pretrain.passes import with_passes
-from osbert.runs.pretrain.run import PretrainingRun
+from osbert.runs.pretrain.run import MODELS, PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
-from osbert.runs.vectors.run import VectorRun
+from osbert.runs.vectors.run import TABLES, VectorRun
 from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
-from osbert.training.distributed import joined
+from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
+from osbert.training.distributed import Group, joined
 from osbert.training.interruption import Interruption, StopRequest
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import FACTS, SCRATCH, RunFolder
 from osbert.training.tracking import NAME, read_lines
+
+FORM = FolderForm(
+    marker=FACTS,
+    scratch=(*SCRATCH, TABLES),
+    left_there=(MODELS,),
+    checkpoints=CHECKPOINTS,
+    seal=MANIFEST,
+)
+"""A run folder on an object store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +83,7 @@ class EncoderRun(Run):
     @property
     def metrics(self) -> dict[str, Any]:
         """The last value of every metric, such as "mlm.loss" and "held_out.mlm.loss"."""
-        return {name: value for line in read_lines(self.folder / NAME) for name, value in line.items()}
+        return {name: value for line in read_lines(self.place / NAME) for name, value in line.items()}
 
 
 def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
@@ -84,10 +95,38 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     KeyboardInterrupt is passed on, after a checkpoint of the last step if it was complete.
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
-    if (vectors := read_vector_settings(request.recipe, request.settings)) is not None:
-        return _learn_vectors(request, vectors, watch, wish)
+    vectors = read_vector_settings(request.recipe, request.settings)
     with joined() as group, ExitStack() as held:
         watch = ignore if group.rank else watch
+        # In a group only the first process has the folder itself, the others its path alone.
+        folder = group.each(lambda: None if group.rank else held.enter_context(_opened(request, watch)))
+        paths = group.gathered(request.out if folder is None else folder.path, "the run folder")
+        local = replace(request, out=paths[0])
+        watch = watch if folder is None else partial(_follow, folder, watch)
+        if vectors is not None:
+            complete = _learn_vectors(local, vectors, group, watch, wish)
+        else:
+            complete = _pretrain(local, group, watch, wish)
+        if not complete:
+            raise StopRequest
+    return EncoderRun(request.out)
+
+
+def _opened(request: PretrainRequest, watch: Watch) -> AbstractContextManager[OutputFolder]:
+    """Return the run folder, of an object store the local one; what cannot be uploaded yet is a warning."""
+    inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
+    return output_folder(request.out, FORM, inputs=inputs, warn=lambda text: watch(Notice(text, warning=True)))
+
+
+def _follow(folder: OutputFolder, watch: Watch, event: Any) -> None:
+    """Pass an event on, and upload the checkpoint that has been written since the last one."""
+    watch(event)
+    folder.follow()
+
+
+def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interruption) -> bool:
+    """Pretrain to the end into a local folder; return False if a wish has stopped it."""
+    with ExitStack() as held:
         try:
             with nullcontext() if group.size > 1 else wish.at_once():
                 plan = group.each(request.plan)
@@ -100,23 +139,22 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
         complete = PretrainingRun(plan, request.out, watch, wish, group).complete()
         if fresh and (remark := time_taken(plan, request.out)):
             watch(Notice(remark))
-    if not complete:
-        raise StopRequest
-    return EncoderRun(request.out)
+    return complete
 
 
-def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Watch, wish: Interruption) -> EncoderRun:
-    """Train static vectors to the end, or resume the run in the folder."""
-    with joined() as group:
-        if group.size > 1 or request.origin is not None:
-            raise UserError(
-                f"The recipe {request.recipe} learns vectors from nothing, in processes of its own: leave out "
-                f"{'--from' if request.origin else 'torchrun, and give --workers'}.",
-                code="options-exclude-each-other",
-            )
+def _learn_vectors(
+    request: PretrainRequest, settings: MethodSettings, group: Group, watch: Watch, wish: Interruption
+) -> bool:
+    """Train static vectors to the end, or resume the run in the folder; return False if a wish has stopped it."""
+    if group.size > 1 or request.origin is not None:
+        raise UserError(
+            f"The recipe {request.recipe} learns vectors from nothing, in processes of its own: leave out "
+            f"{'--from' if request.origin else 'torchrun, and give --workers'}.",
+            code="options-exclude-each-other",
+        )
     with ExitStack() as held:
         _hold(request.out, held)
-        run = VectorRun(
+        return VectorRun(
             name=Path(request.recipe).stem,
             settings=settings,
             corpus=Corpus.open(local_copy(request.corpus)),
@@ -124,10 +162,7 @@ def _learn_vectors(request: PretrainRequest, settings: MethodSettings, watch: Wa
             watch=watch,
             wish=wish,
             begun=request.begun,
-        )
-        if not run.complete():
-            raise StopRequest
-    return EncoderRun(request.out)
+        ).complete()
 
 
 def _hold(out: Path, held: ExitStack) -> bool:

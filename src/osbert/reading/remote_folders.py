@@ -1,0 +1,334 @@
+"""Output folders on object stores: work goes on in a local folder, of which whole parts are uploaded.
+
+The order of the uploads keeps the store readable at every moment: the file without which nobody takes a folder for
+finished comes last, and so does the seal of each checkpoint. A run that lost its machine goes on from the store.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.lock import locked
+from osbert.reading.remote import Listing, ObjectAddress, matches, repeated
+from osbert.reading.remote_cache import hold, release, with_addresses
+
+BEGUN = ".osbert-uploading"
+"""The object that stands beside others until the marker is there: a first upload has begun."""
+STEP = re.compile(r"step-(\d+)")
+"""The name of the folder of a checkpoint."""
+UPLOADED = ".uploaded"
+"""The file beside a local folder whose marker is in the store: if the store has none, the folder was removed there."""
+READ_FIRST = "config.json"
+"""The file without which no model is opened: of a finished folder it is uploaded after all others but the marker."""
+OTHERS = ("begun-with-other-settings", "output-holds-something-else")
+"""Codes of the errors that name work which was begun in the folder before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderForm:
+    """What an output folder holds.
+
+    `marker`: the file that says what the folder is. Patterns of names, or of their first part: `scratch` is never
+    uploaded, and `left_there` not fetched to go on. `checkpoints`: the subfolder of checkpoints, each of which has the
+    file `seal` when it is whole; "" for none. `kept`: whether unfinished work is kept for the next command.
+    """
+
+    marker: str
+    scratch: Sequence[str] = ()
+    left_there: Sequence[str] = ()
+    checkpoints: str = ""
+    seal: str = ""
+    kept: bool = True
+
+    def step(self, name: str) -> str:
+        """Return the folder of the checkpoint that a file belongs to, "" for none."""
+        parts = PurePosixPath(name).parts
+        inside = len(parts) > 2 and parts[0] == self.checkpoints and STEP.fullmatch(parts[1])
+        return "/".join(parts[:2]) if inside else ""
+
+    def sealed(self, names: Sequence[str]) -> list[str]:
+        """Return the folders of whole checkpoints among the names of files, oldest first."""
+        found = [step for name in names if (step := self.step(name)) and name == f"{step}/{self.seal}"]
+        return sorted(found, key=_number)
+
+    def order(self, name: str) -> tuple[Any, ...]:
+        """Return the key by which uploads are sorted.
+
+        The marker comes after all that a finished folder needs, and before the checkpoints, which need it; each of
+        these has its seal last.
+        """
+        if step := self.step(name):
+            return 3, _number(step), name.endswith(f"/{self.seal}"), name
+        base, depth = name.rpartition("/")[2], name.count("/")
+        rank = {READ_FIRST: 1, self.marker: 2}.get(base, 0)
+        return rank, -depth, False, name  # the markers below the folder come before its own
+
+
+@dataclass(kw_only=True)
+class OutputFolder:
+    """A folder that a command writes; a local one needs no more than its path."""
+
+    path: Path
+
+    def push(self) -> None:
+        """Upload what has become whole since the last time, and remove checkpoints that are no longer here."""
+
+    def follow(self) -> None:
+        """Upload if there is another checkpoint than at the last call; a failure is a warning."""
+
+
+@dataclass(kw_only=True)
+class StoredFolder(OutputFolder):
+    """A folder on an object store, of which `path` is the local one. Nobody else may write there meanwhile."""
+
+    address: ObjectAddress
+    form: FolderForm
+    files: Any
+    sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Size and time of change of the files that lie in the store as they are here."""
+    steps: set[str] = field(default_factory=set)
+    """The whole checkpoints in the store."""
+    halves: set[str] = field(default_factory=set)
+    """Other checkpoints of which there are objects in the store."""
+    noted: bool = False
+    """Whether the store has the object `BEGUN`."""
+    marked: bool = False
+    """Whether the marker is in the store."""
+    warn: Callable[[str], object]
+    followed: list[str] | None = None
+    """The whole checkpoints at the last call of `follow`."""
+
+    def pull(self) -> None:
+        """Fetch the folder from the store, unless there is none, or the local one has come at least as far.
+
+        Raises UserError if something else lies there.
+        """
+        if not self.form.kept:
+            shutil.rmtree(self.path, ignore_errors=True)
+        found = self._found()
+        self.noted = BEGUN in found
+        if self.form.marker not in found:
+            if self._uploaded.exists():  # and was removed from the store
+                shutil.rmtree(self.path, ignore_errors=True)
+                self._uploaded.unlink()
+            if found and not self.noted:
+                listed = ", ".join(sorted(found)[:3])
+                raise UserError(
+                    f"{self.address.url} already holds {listed}, and no {self.form.marker}. Give another --out, or an "
+                    "empty one.",
+                    code="output-holds-something-else",
+                )
+            return
+        here, self.marked = self._local(), True
+        self.steps = {*self.form.sealed([*found])}
+        self.halves = {step for name in found if (step := self.form.step(name))} - self.steps
+        newest = [_number(steps[-1]) if (steps := self.form.sealed([*names])) else -1 for names in (here, found)]
+        if not here or not self.form.checkpoints or newest[0] < newest[1]:
+            self._fetch()
+            return
+        for step in self.steps & {*self.form.sealed([*here])}:
+            seal = f"{step}/{self.form.seal}"
+            with self.address.explained("read"):
+                same = repeated(partial(self.files.cat_file, self._at(seal))) == (self.path / seal).read_bytes()
+            if same:  # it holds the hashes of the others
+                self.sent |= {name: stamp for name, stamp in here.items() if self.form.step(name) == step}
+
+    def push(self) -> None:
+        """Upload what has become whole since the last time, and remove checkpoints that are no longer here.
+
+        Raises UserError if that fails; the next call does what is missing.
+        """
+        here = self._local()
+        changed = sorted((name for name, stamp in here.items() if self.sent.get(name) != stamp), key=self.form.order)
+        with self._writing():
+            if changed and not (self.marked or self.noted):
+                repeated(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
+                self.noted = True
+            for name in changed:
+                if (step := self.form.step(name)) in self.steps:  # as long as the files differ it is not whole
+                    self._unseal(step)
+                if self._put(name):
+                    self.sent[name] = here[name]
+            if self.marked and self.noted:
+                repeated(partial(self.files.rm_file, self._at(BEGUN)))
+                self.noted = False
+            for step in sorted((self.steps | self.halves) - {*self.form.sealed([*here])}):
+                if step in self.steps:
+                    self._unseal(step)
+                repeated(partial(self.files.rm, self._at(step), recursive=True))
+                self.halves.discard(step)
+
+    def follow(self) -> None:
+        """Upload if there is another checkpoint than at the last call; a failure is a warning."""
+        seals = (self.path / self.form.checkpoints).glob(f"step-*/{self.form.seal}")
+        steps = self.form.sealed([path.relative_to(self.path).as_posix() for path in seals])
+        if steps != self.followed:
+            self.followed = steps
+            self.push_or_warn()
+
+    def push_or_warn(self) -> bool:
+        """Upload what is whole; return whether that succeeded."""
+        try:
+            self.push()
+        except UserError as error:
+            self.warn(str(error))
+            return False
+        return True
+
+    def leave(self, *, whole: bool) -> None:
+        """Remove the local folder if the store has all of it, or it is not kept. `whole`: a push has succeeded."""
+        if (
+            whole
+            or not self.form.kept
+            or self._local() == {name: self.sent[name] for name in self.sent if (self.path / name).is_file()}
+        ):
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the local folder has its marker."""
+        return (self.path / self.form.marker).is_file()
+
+    def _found(self) -> Listing:
+        """Return the objects in the store, also those of half a checkpoint."""
+        try:
+            found = self.address.listing(self.files, ())
+        except UserError as error:
+            if error.code != "missing-file":
+                raise
+            return {}
+        if "" in found:
+            raise UserError(
+                f"{self.address.url} is an object, but the output is a folder. Give another --out.",
+                code="output-is-file",
+            )
+        return found
+
+    def _fetch(self) -> None:
+        """Replace the local folder by that of the store."""
+        without = [*self.form.left_there, BEGUN, *(f"{step}/*" for step in self.halves)]
+        with self.address.cached():
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._uploaded.unlink(missing_ok=True)
+            listing = self.address.listing(self.files, without)
+            self.address.fetch_into(self.files, listing, self.path.parent, without)
+            self._uploaded.touch()
+        self.sent = self._local()
+
+    @property
+    def _uploaded(self) -> Path:
+        """The file that stands beside the local folder once the marker is in the store."""
+        return self.path.parent / UPLOADED
+
+    def _local(self) -> dict[str, tuple[int, int]]:
+        """Return size and time of change of the local files that are whole: no hidden ones, no half checkpoint."""
+        found = {}
+        for path in sorted(self.path.rglob("*")):
+            name = path.relative_to(self.path).as_posix()
+            inside = name.startswith(f"{self.form.checkpoints}/") if self.form.checkpoints else False
+            hidden = any(part.startswith(".") for part in name.split("/"))
+            if (
+                not hidden
+                and not matches(name, self.form.scratch)
+                and not (inside and not self.form.step(name))
+                and path.is_file()
+            ):
+                stat = path.stat()
+                found[name] = stat.st_size, stat.st_mtime_ns
+        whole = {"", *self.form.sealed([*found])}
+        return {name: stamp for name, stamp in found.items() if self.form.step(name) in whole}
+
+    def _put(self, name: str) -> bool:
+        """Upload a file; return False if it was removed here meanwhile, as an old checkpoint is."""
+        try:
+            repeated(partial(self.files.put_file, str(self.path / name), self._at(name)))
+        except FileNotFoundError:
+            if (self.path / name).exists():
+                raise
+            return False
+        if name == self.form.marker and not self.marked:
+            self.marked = True
+            self._uploaded.touch()
+        if (step := self.form.step(name)) and name == f"{step}/{self.form.seal}":
+            self.steps.add(step)
+            self.halves.discard(step)
+        return True
+
+    def _unseal(self, step: str) -> None:
+        """Remove the seal of a checkpoint in the store, before its other files change."""
+        repeated(partial(self.files.rm_file, self._at(f"{step}/{self.form.seal}")))
+        self.steps.discard(step)
+        self.halves.add(step)
+
+    def _at(self, name: str) -> str:
+        return f"{self.address.path}/{name}"
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        advice = (
+            f"What is done is kept in {self.path.parent}: give the same command again, and it is uploaded from there."
+        )
+        with self.address.explained("written", advice=advice):
+            yield
+
+
+@contextmanager
+def output_folder(
+    given: Path | str,
+    form: FolderForm,
+    *,
+    inputs: Sequence[Path | str] = (),
+    warn: Callable[[str], object] = lambda text: None,
+) -> Iterator[OutputFolder]:
+    """Yield the folder to write for a user's output; one on an object store is uploaded when the block ends.
+
+    What lies in the store already is fetched first, so that a run goes on from there. After an error whole checkpoints
+    are uploaded, and nothing of a folder without any: what is done stays in the cache. `warn` is called if that fails.
+
+    Raises UserError if an input lies in the folder, if another process writes it, if something else lies there, and
+    if it cannot be uploaded.
+    """
+    address = ObjectAddress.of(given)
+    if address is None:
+        yield OutputFolder(path=Path(given))
+        return
+    for one in inputs:
+        address.refuse_input(ObjectAddress.of(one))
+    files, folder = address.opened_to_write(), address.outputs()
+    with address.cached():
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
+        stored = StoredFolder(path=folder / address.name, address=address, form=form, files=files, warn=warn)
+        stored.pull()
+        ended = False
+        try:
+            hold(folder, address.url)  # messages name the address of what lies in it
+            yield stored
+            ended = True
+            if stored.begun:
+                stored.push()
+                stored.leave(whole=True)
+        except BaseException as error:
+            stored.leave(whole=not ended and bool(form.checkpoints) and stored.begun and stored.push_or_warn())
+            if isinstance(error, UserError) and (text := with_addresses(str(error))) != str(error):
+                if error.code in OTHERS and stored.path.exists():
+                    text += f" Unfinished work for it is in {folder}: remove it to begin anew."
+                raise UserError(text, code=error.code, codes=error.codes) from error
+            raise
+        finally:
+            release(folder)
+            with suppress(OSError):  # nothing was begun
+                folder.rmdir()
+
+
+def _number(step: str) -> int:
+    found = STEP.search(step)
+    return int(found[1]) if found else -1
