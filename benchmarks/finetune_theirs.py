@@ -41,8 +41,8 @@ class Result:
     seconds: float
 
 
-def train(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], *, side: str) -> Result:
-    """Fine-tune with transformers' model and the usual loop."""
+def train(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], *, side: str, last_only: bool = False) -> Result:
+    """Fine-tune with transformers' model and the usual loop. `last_only`: score after the last epoch alone."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(plan.training.seed)
@@ -59,8 +59,10 @@ def train(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], *, side: 
     )
     schedule = scheduled(plan, optimizer, len(batches) * plan.training.epochs, side=side)
     losses, scores = [], []
-    for _ in range(plan.training.epochs):
+    for number in range(1, plan.training.epochs + 1):
         losses.append(epoch(model, batches, optimizer, schedule, clip=wanted.clip, precise=precise))
+        if last_only and number < plan.training.epochs:
+            continue
         with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
             found = outputs(way, model, development, size)
         # At the threshold that suits these questions best, as ours are.

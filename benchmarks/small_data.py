@@ -2,8 +2,8 @@
 
     python benchmarks/small_data.py --data ../shared/data --out small.jsonl [--sets sst2,mrpc,...] [--rows 16,64,200]
         [--seeds 0,1,2] [--sides default,trainer,logistic,batch=8+epochs=10] [--model MODEL --name own]
-        [--dev 400]
-    python benchmarks/small_data.py --out small.jsonl --table
+        [--dev 400] [--apart]
+    python benchmarks/small_data.py --out small.jsonl --table [--apart]
 
 A run is one line of --out, and runs that are there are not repeated, so that a table can be filled over several days.
 The seed draws the training rows, the same for all sides, and is the seed of the training; the development rows, at most
@@ -15,6 +15,9 @@ without warm-up and decay), as it is after the last epoch. "logistic": a logisti
 scikit-learn's own settings on the mean vectors of the frozen encoder, of length 1; of a pair u, v on u, v, |u - v|, uv.
 
 osbert keeps its best epoch by the development rows that the score is taken on; the others choose nothing by them.
+With --apart each side has the drawn rows and nothing else, as a user without a development file: osbert holds out some
+of them itself, the others train on all. The development rows are then test rows, which no choice sees.
+
 The score is the task's own: accuracy, F1 (MRPC), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1 (WNUT).
 """
 
@@ -69,6 +72,7 @@ class Measured:
     rows: int
     side: str
     seed: int
+    apart: bool = False
     score: float = 0.0
     seconds: float = 0.0
     chosen: str = ""
@@ -76,7 +80,7 @@ class Measured:
     @property
     def key(self) -> tuple[Any, ...]:
         """Return what it is known by."""
-        return (self.model, self.set, self.rows, self.side, self.seed)
+        return (self.model, self.set, self.rows, self.side, self.seed, self.apart)
 
 
 def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measured:
@@ -88,19 +92,23 @@ def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measure
         score = logistic(task, splits, model)[task.criterion]
     elif wanted.side == "trainer":
         plan, splits = planned(wanted, TRAINER, model=model, data=data, most=most)
-        score = finetune_theirs.train(plan, splits, side="best").scores[-1] / 100
+        score = finetune_theirs.train(plan, splits, side="best", last_only=True).scores[-1] / 100
     else:
         settings = () if wanted.side == "default" else wanted.side.split("+")
         words = [word for name, _, value in (part.partition("=") for part in settings) for word in (f"--{name}", value)]
         plan, splits = planned(wanted, words, model=model, data=data, most=most)
         with tempfile.TemporaryDirectory() as folder:
+            test = splits["dev"]
+            if wanted.apart:
+                plan, splits = held_out(plan, splits["train"])
             run = finetune_plan(plan, [splits], Path(folder) / "run")
             facts = osbert.recipe.read(run.folder / "recipe.toml")
             training = facts["training"] | facts["optimizer"]
             chosen = " ".join(
                 f"{training[name]}" for name in ("few_shot", "batch", "epochs", "learning_rate") if name in training
             )
-            score = run.metrics[plan.task.criterion]
+            found = run.model.evaluate(run.model.fine_tuned, test) if wanted.apart else run
+            score = found.metrics[plan.task.criterion]
     return dataclasses.replace(wanted, score=score, seconds=round(time.perf_counter() - started, 2), chosen=chosen)
 
 
@@ -136,6 +144,17 @@ def planned(
     plan = read_plan(case.task, given(words, schema(case.task)), model=model, data=data / case.folder)
     task, splits = records(wanted, data, most)
     return dataclasses.replace(plan, tasks=(task,)), splits
+
+
+def held_out(plan: FinetunePlan, rows: Sequence[Record]) -> tuple[FinetunePlan, dict[str, list[Record]]]:
+    """Return the plan of a run that has these rows alone, and the parts that osbert divides them into."""
+    held = plan.task.source.held(rows)
+    parts = {split: [row for row, out in zip(rows, held, strict=True) if out == (split == "dev")] for split in SPLITS}
+    splits = {
+        split: [dataclasses.replace(row, number=number) for number, row in enumerate(own)]
+        for split, own in parts.items()
+    }
+    return dataclasses.replace(plan, tasks=(plan.task.fitted(splits["train"]),)), splits
 
 
 @cache
@@ -207,6 +226,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
     parser.add_argument("--sides", default="default,trainer,logistic", help="several with commas between")
     parser.add_argument("--dev", type=int, default=400, help="most development rows")
+    parser.add_argument("--apart", action="store_true", help="score on rows that no choice sees")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="print the table of the runs that are there, make none")
     parser.add_argument("--pause", type=Path, help="no run begins while this file is there")
@@ -214,7 +234,7 @@ def main() -> None:
     sets = listed(options.sets, list(SETS))
     wanted = itertools.product(options.rows, options.seeds, sets, options.sides.split(","))
     runs = (
-        Measured(model=options.name, set=name, rows=rows, side=side, seed=seed)
+        Measured(model=options.name, set=name, rows=rows, side=side, seed=seed, apart=options.apart)
         for rows, seed, name, side in ([] if options.table else wanted)
         if name not in UNLIKE.get(side, ())
     )
@@ -225,7 +245,7 @@ def main() -> None:
         return measured(run, model=options.model, data=options.data, most=options.dev)
 
     make_missing(runs, options.out, Measured, make)
-    for line in table(read_runs(options.out, Measured)):
+    for line in table([run for run in read_runs(options.out, Measured) if run.apart == options.apart]):
         print(line)
 
 
