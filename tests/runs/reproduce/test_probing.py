@@ -50,7 +50,9 @@ def test_the_order_of_layers_is_beside_that_of_the_paper(tmp_path: Path, monkeyp
     assert any("expected layer the order here is not as in the paper: relations, part" in line for line in lines)
     written = json.loads((tmp_path / "out" / "results.json").read_text())
     assert written["tasks"]["part of speech"]["accuracy"] == [0.5, 0.9, 0.8]
-    assert "two trees of 9 read" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "two trees of 9 read" in page and "part of speech from layer 1 (90.0%)" in page
+    assert page.count("<figure") == page.count('<p class="soft">') == 1
     found.clear()
     with refusal("no-data", tmp_path):
         plan.run()

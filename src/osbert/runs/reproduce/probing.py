@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from osbert.analysis.figures import Figure, named
 from osbert.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, UNIFORM
+from osbert.reports.explained import explained
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.analyse.run import ModelAnalysis
@@ -35,6 +36,10 @@ CAUTION = (
     "Bits: of a label, or a distance in a tree, by the shortest online code of a layer, and by a uniform one. The "
     "centre is that of a mix of all layers; what two layers hold alike may lie in either. The expected layer counts "
     "at which layers a mix of those up to each gains."
+)
+USED = (
+    "The height of a curve depends on its task's labels: compare where curves are highest, not how high. That a "
+    "probe reads something does not say that the model uses it."
 )
 HEAD = (
     "task", "embeddings", "best", "at layer", "control task", "random encoder", "bits", "centre", "expected layer", "n",
@@ -62,12 +67,20 @@ class ProbingPlan(AnalysisPlan):
             for number, (task, one) in enumerate(results.items())
         ]
         plot = line_plot(curves, title="Accuracy of linear probes", percent=True, across="layer (0: embeddings)")
-        parts = [plot, table(rows, head=HEAD), *map(paragraph, said)]
+        picture = explained(plot, plain=best_layers(results), caution=USED)
+        parts = [picture, table(rows, head=HEAD), *map(paragraph, said)]
         return PaperComparison(
             results={"tasks": results},
             lines=[*in_columns([[*HEAD], *rows], indent=""), "", *said],
             sections=[Section(heading="Probes by layer", parts=parts)],
         )
+
+
+def best_layers(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a sentence that says from which layer each task is read best."""
+    best = {task: Figure.of(one["best"]) for task, one in results.items()}
+    said = [f"{task} from layer {one.where['layer']} ({one.value:.1%})" for task, one in best.items()]
+    return f"A probe of one layer reads best: {', '.join(said)}."
 
 
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
