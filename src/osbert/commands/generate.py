@@ -85,11 +85,12 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
         if unread := writer.unread(*sample):
             part = "beginning" if writer.goes_on else "end"
             notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
-    return _printed(writer, samples)
+    return _printed(writer, samples, notices)
 
 
-def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
+def _printed(writer: TextWriter, samples: Sequence[Sequence[str]], notices: Watch) -> Result:
     """Print the generated samples, a single one while it is generated; return the result of the command."""
+    ended = "the model ended the text at once: it wrote no piece"
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
     if len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)
@@ -97,8 +98,12 @@ def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
             print(part if begun[0] else part.lstrip(), end="", flush=True)
             begun[0] += part
         print()
+        if not begun[0]:
+            notices(Notice(ended))
         return None
     found = writer.texts(samples)
     for before, one in zip(begun, found, strict=True):
         print(before + one.text if before else one.text.strip())
+        if not one.pieces:
+            notices(Notice(ended))
     return {"generations": [one.as_dict() for one in found]}
