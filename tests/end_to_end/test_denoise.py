@@ -73,6 +73,9 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
     rows: dict[str, list[dict[str, Any]]] = {
         "classify": [{"text": f"{word} film", "label": word} for word in ("good", "bad")] * 8,
         "tag": [{"tokens": [word, "film"], "tags": ["B-X", "O"]} for word in ("good", "bad")] * 8,
+        "choose": [{"context": "a film", "ending0": "good", "ending1": "bad", "label": place} for place in (0, 1)] * 8,
+        "rerank": [{"query": f"{word} film", "document": ["good", "bad"], "label": [1, 0]} for word in ("a", "the")]
+        * 8,
         "generate": [{"source": f"{word} film", "target": word} for word in ("good", "bad")] * 8,
     }
     for kind, data in rows.items():
@@ -84,6 +87,8 @@ def test_it_writes_reads_and_is_fine_tuned_to_do_either(model: Path, tmp_path: P
     said, explained = classifier.predict(["good film"])[0], classifier.explain(["good film"])[0]
     odds = {label: math.log(share / (1 - share)) for label, share in said.probabilities.items()}
     assert explained.label == said.value and abs(explained.score - odds[said.value]) < 1e-5
+    assert osbert.load(tmp_path / "choose").predict([("a film", "good", "bad")])[0].value in ("0", "1")
+    assert len(osbert.load(tmp_path / "rerank").predict([("a film", "good", "bad")])[0].value) == 2
     with refusal("unsupported-model"):
         opened.score(["good film"])
     with refusal("missing-option", "--objectives"):
@@ -103,6 +108,7 @@ def test_mass_learns_a_fragment_and_its_encoder_reads(corpus: Path, tmp_path: Pa
     osbert.pretrain("mass-mini", corpus=corpus, out=tmp_path / "model", **SMALL)
     last = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()][-1]
     assert 0 < last["held_out.fragment.loss"] < 6
+    resume_bit_for_bit("mass-mini", tmp_path / "model", tmp_path / "stopped", 4, {"corpus": corpus, **SMALL})
     model = osbert.load(tmp_path / "model")
     assert model.generate(["good film"], most=3)[0].pieces <= 3
     assert model.embed(["good film", "bad"]).shape == (2, 16)

@@ -112,11 +112,16 @@ def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> 
         "classify": [{"text": f"{word} film", "label": word} for word in ("good", "bad")] * 8,
         "regress": [{"text": f"{word} film", "label": value} for word, value in (("good", 1.0), ("bad", 0.0))] * 8,
         "tag": [{"tokens": [word, "film"], "tags": ["B-X", "O"]} for word in ("good", "bad")] * 8,
+        "choose": [{"context": "a film", "ending0": "good", "ending1": "bad", "label": place} for place in (0, 1)] * 8,
+        "rerank": [{"query": f"{word} film", "document": ["good", "bad"], "label": [1, 0]} for word in ("a", "the")]
+        * 8,
     }
     for kind, data in rows.items():
         osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **settings)
     said = osbert.load(tmp_path / "classify").predict(["good film"])[0]
     assert said.value in ("good", "bad")
+    assert osbert.load(tmp_path / "choose").predict([("a film", "good", "bad")])[0].value in ("0", "1")
+    assert len(osbert.load(tmp_path / "rerank").predict([("a film", "good", "bad")])[0].value) == 2
     assert osbert.load(model).embed(["good film", "bad"]).shape == (2, 16)
 
 

@@ -85,20 +85,19 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
         if unread := writer.unread(*sample):
             part = "beginning" if writer.goes_on else "end"
             notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
-    return _printed(writer, samples)
-
-
-def _printed(writer: TextWriter, samples: Sequence[Sequence[str]]) -> Result:
-    """Print the generated samples, a single one while it is generated; return the result of the command."""
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
-    if len(samples) == 1 and for_people():
+    if alone := len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)
+        whole = begun[0]
         for part in writer.stream(*samples[0]):
-            print(part if begun[0] else part.lstrip(), end="", flush=True)
-            begun[0] += part
+            print(part if whole else part.lstrip(), end="", flush=True)
+            whole += part
         print()
-        return None
-    found = writer.texts(samples)
-    for before, one in zip(begun, found, strict=True):
-        print(before + one.text if before else one.text.strip())
-    return {"generations": [one.as_dict() for one in found]}
+        said = [whole[len(begun[0]) :]]
+    else:
+        found = writer.texts(samples)
+        said = [one.text for one in found]
+        print(*(before + text if before else text.strip() for before, text in zip(begun, said)), sep="\n")
+    if silent := said.count(""):
+        notices(Notice(f"{counted(silent, 'text')} ended at once: the model wrote nothing"))
+    return None if alone else {"generations": [one.as_dict() for one in found]}

@@ -58,18 +58,20 @@ class GenerationProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationTally:
-    """Counts of rows, of rows without text, of truncated rows, and of generated pieces."""
+    """Counts of rows, of rows without text, of truncated rows, of texts that ended at once, and of generated pieces."""
 
     rows: int
     empty: int
     cut: int
+    blank: int
     pieces: int
 
     def lines(self) -> Iterator[str]:
         """Yield sentences with the counts."""
         cut = f"; of {counted(self.cut, 'text')} a part is not read, see the column truncated" if self.cut else ""
         empty = f"; {self.empty:,} without text" if self.empty else ""
-        yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}"
+        blank = f"; {counted(self.blank, 'text')} ended at once, without a piece" if self.blank else ""
+        yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}{blank}"
 
 
 def _cells(one: Generation | None) -> tuple[Any, ...]:
@@ -154,7 +156,9 @@ class _FileGeneration:
             part.check()
             replace_file(self.work.out, partial(linked, part.path))
             self.work.end()
-        return GenerationTally(**{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "pieces")})
+        return GenerationTally(
+            **{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "blank", "pieces")}
+        )
 
     def _check(self) -> None:
         """Raise UserError that lists every unusable row, or if the memory does not suffice for the longest one."""
@@ -198,12 +202,13 @@ class _FileGeneration:
         found = iter(self.writer.writer.written([prompt for prompt in prompts if prompt is not None], first=first))
         # An empty tally means that nothing is written yet.
         lines = [] if tally else [text.header]
-        empty, cut, pieces = (tally.get(name, 0) for name in ("empty", "cut", "pieces"))
+        empty, cut, blank, pieces = (tally.get(name, 0) for name in ("empty", "cut", "blank", "pieces"))
         for row, prompt in zip(window, prompts, strict=True):
             one = None if prompt is None else next(found)
             lines.append(text.row([*(row.values.get(name, "") for name in self.rows.table.columns), *_cells(one)]))
             empty += one is None
             cut += one is not None and one.truncated > 0
+            blank += one is not None and not one.pieces
             pieces += one.pieces if one else 0
         rows = tally.get("rows", 0) + len(window)
-        return "".join(lines), {"rows": rows, "empty": empty, "cut": cut, "pieces": pieces}
+        return "".join(lines), {"rows": rows, "empty": empty, "cut": cut, "blank": blank, "pieces": pieces}

@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
+from osbert.cli import main
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.generation_config import DecoderStart, writing_defaults
 from osbert.models.generation.settings import GivenOptions
@@ -133,17 +134,30 @@ def test_what_is_not_applied_is_said_once() -> None:
     assert writing_defaults({"forced_bos_token_id": 7}, DecoderStart(before=(0,))).left == ("forced_bos_token_id = 7",)
 
 
-def test_a_command_says_it_and_a_pooler_is_none_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    theirs = tokenized(tmp_path / "folder")
+def bart(folder: Path, settings: dict[str, Any]) -> None:
+    """Save a small BART with its tokenizer."""
+    tokenized(folder)
     config = transformers.BartConfig(
         vocab_size=270, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
         decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=64,
     )  # fmt: skip
-    saved(transformers.BartForConditionalGeneration(config), tmp_path / "folder", CNN | {"do_sample": True})
-    assert len(theirs) <= 270
-    from osbert.cli import main
+    saved(transformers.BartForConditionalGeneration(config), folder, settings)
 
+
+def test_a_command_says_it_and_a_pooler_is_none_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bart(tmp_path / "folder", CNN | {"do_sample": True})
     assert main(["generate", str(tmp_path / "folder"), "good film", "--json"]) in (None, 0)
     said = capsys.readouterr()
     assert said.err.count("generation_config.json") == 1 and "do_sample" in said.err and "pooler" not in said.err
     assert json.loads(said.out.splitlines()[-1])["generations"]
+
+
+def test_a_text_that_ends_at_once_is_said_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bart(tmp_path / "folder", {"forced_bos_token_id": 0, "forced_eos_token_id": 2, "max_length": 3})
+    for texts in (["good film"], ["good film", "bad"]):
+        assert main(["generate", str(tmp_path / "folder"), *texts]) in (None, 0)
+        said = capsys.readouterr()
+        assert not said.out.strip() and f"{len(texts)} text" in said.err
+    (tmp_path / "in.csv").write_text("text\ngood film\nbad\n")
+    tally = osbert.generate(tmp_path / "folder", tmp_path / "in.csv", out=tmp_path / "out.csv")
+    assert (tally.rows, tally.blank, tally.empty, tally.pieces) == (2, 2, 0, 0)

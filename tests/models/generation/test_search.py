@@ -164,6 +164,26 @@ def test_a_text_is_the_same_alone_and_among_others(options: dict[str, Any]) -> N
         assert events[-1].log_probability == pytest.approx(together[row].log_probability, abs=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["gpt", "scored distances"])
+@torch.inference_mode()
+def test_a_text_in_bf16_is_the_same_alone_and_among_others_but_for_ties(kind: str) -> None:
+    decoder, given = model(**KINDS[kind]).fresh("bf16"), prompts(4, 9, 1, 6)
+    together = texts(decoder, given, most=12)
+    for row, prompt in enumerate(given):
+        [alone] = texts(decoder, [prompt], most=12)
+        pairs = enumerate(zip(alone.pieces, together[row].pieces, strict=True))
+        differing = next((place for place, (one, other) in pairs if one != other), None)
+        if differing is not None:
+            # A product of several rows may round otherwise: only pieces as good as equal may change places.
+            whole = scores(decoder, prompt, alone.pieces[:differing]).float()
+            one, other = (found.pieces[differing] for found in (alone, together[row]))
+            assert abs(whole[one] - whole[other]) < 2**-6 * whole.abs().max()
+        else:
+            assert alone.pieces == together[row].pieces
+            assert alone.log_probability == pytest.approx(together[row].log_probability, abs=0.2)
+    assert len({found.pieces for found in together}) > 1
+
+
 @pytest.mark.parametrize("penalty", [0.0, 1.5, -0.5])
 def test_as_many_beams_as_texts_find_the_best_of_all_texts(penalty: float) -> None:
     decoder = model(vocabulary=5)

@@ -67,8 +67,15 @@ class StepProduct:
 
 
 def is_laid_out(device: torch.device, precision: torch.dtype) -> bool:
-    """Return whether another order of weights is faster: for bf16 on any CPU, for float32 where oneDNN is faster."""
-    return device.type == "cpu" and (compiled(device.type, precision) or spares_time())
+    """Return whether another order of weights is faster: for bf16 where oneDNN has it, for float32 where it is faster.
+
+    oneDNN multiplies in bf16 on CPUs with AVX-512 or later alone.
+    """
+    if device.type != "cpu":
+        return False
+    if compiled(device.type, precision):
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return spares_time()
 
 
 class StepAttention:
