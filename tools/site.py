@@ -62,8 +62,11 @@ def on_page_content(html: str, page: Any, **context: Any) -> None:
 
 
 def examples() -> list[Path]:
-    """Return the notebooks and scripts of examples/, the notebooks first."""
-    return [path for ending in ("ipynb", "py") for path in sorted((ROOT / "examples").glob(f"*.{ending}"))]
+    """Return the notebooks and scripts of examples/ that no tutorial shows, the notebooks first."""
+    tutorials = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "tutorials").glob("*.md"))
+    shown = {ROOT / "examples" / name for name in re.findall(r"<!-- script (\S+) -->", tutorials)}
+    every = [path for ending in ("ipynb", "py") for path in sorted((ROOT / "examples").glob(f"*.{ending}"))]
+    return [path for path in every if path not in shown]
 
 
 def example_page(path: Path) -> str:

@@ -78,8 +78,8 @@ class Problems:
 
     def add_from(self, name: str, error: UserError) -> None:
         """Note the problems of one of several things, by its name."""
-        told = str(error).replace("\n", "\n  ")
-        self.add(f"{name}: {told}", code=error.code)
+        indented = str(error).replace("\n", "\n  ")
+        self.add(f"{name}: {indented}", code=error.code)
         self.codes |= dict.fromkeys(error.codes)
 
     def stop_if_any(self) -> None:

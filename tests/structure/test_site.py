@@ -38,7 +38,7 @@ def reference() -> ModuleType:
 
 
 def test_every_page_has_a_place_in_the_navigation() -> None:
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    pages = {str(path.relative_to(ROOT / "docs"))[:-3] for path in (ROOT / "docs").rglob("*.md")}
     without = sorted(pages - {*navigation()})
     assert not without, f"add {', '.join(f'docs/{name}.md' for name in without)} to the nav of mkdocs.yml"
 

@@ -91,10 +91,12 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     if own:
         Report(rows=tuple(filled)).require_complete(where)
     rows = _judged([*_without(source.report.rows, filled), *filled], found, filled)
+    # A table of pieces may have more rows than the tokenizer has pieces.
     rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
     if source.checkpoint:
         rows += [_other(name, shape) for name, shape in source.checkpoint.unused.items()]
         rows = [_spelled(row) for row in rows]
+    # The backbone and the heads have the weights now: a large model should not be in memory twice.
     source.release()
     return ModelParts(
         source=source,

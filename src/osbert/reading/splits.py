@@ -68,6 +68,7 @@ def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, 
     for split, words in USUAL.items():
         files = _with_word(tables, words)
         releases = sorted({_release(file) for file in files} - {""})
+        # A file without a release in its name belongs to every release.
         files = [file for file in files if not release or _release(file) in ("", release)]
         asked = f", or {option} {' or '.join(releases)}" if option and len(releases) > 1 else ""
         found |= _only(path, split, files, advice=f" Give one file{asked}.")

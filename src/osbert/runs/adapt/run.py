@@ -77,6 +77,7 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
     """
     wish = wish or Interruption()
     with wish.at_once():
+        # Two adaptations must not write the parts of one folder; pretraining locks it again by itself.
         with claim(request.out):
             main = _prepared(request, partial(_pass_notice, watch))
         plan = main.plan()
@@ -123,6 +124,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     if options.extend and not begun:
         pieces = ExtensionSettings(pieces=options.extend, field=column, encoding=encoding)
         extend_tokenizer(request.model, files, out=tokenizer, settings=pieces, opening=request.opening, watch=watch)
+    # Written before the corpus: after a stop, a resumed call can compare its inputs with these.
     write_json(parts / NOTE, _identity(request, source))
     reading = CorpusSettings(field=column, encoding=encoding, capitals=capitals)
     build_corpus(
@@ -160,6 +162,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
             "translation (CoVe).",
             code="missing-option",
         )
+    # A left-to-right model cannot predict masked pieces, so its own objective replaces the recipe's.
     if own := origin.architecture.language_objective:
         settings = {"objectives": [own], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
@@ -210,6 +213,7 @@ def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> Pr
         recipe=HEADS,
         settings={"objectives": [name for name in objectives if table_of(name) in fresh], **settings, **length},
         out=main.out / PARTS / "heads",
+        # The heads have minutes of their own, which do not count from the start of the command.
         begun=time.monotonic(),
     )
 

@@ -130,6 +130,7 @@ def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
     """Return the teacher's task for other data, with its columns by name. Raises UserError if they are missing."""
     place = Path(data) if isinstance(data, str | Path) else tables(data)
     moved = task.source.moved(place, settings.file.given(task))
+    # The task of the teacher, on other files and lengths; its labels and columns stay.
     own = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
     return moved.source.passed_on(dataclasses.replace(moved, **own)).source.resolved()
 
@@ -166,6 +167,7 @@ def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
 
 def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return the records that make an epoch's steps: unlabelled ones get a label, so that they are counted."""
+    # Any label will do: it is never learnt, and makes the record count as one that teaches.
     label = next((record.label for record in records["train"] if not task.lacks(record)), None)
     return [*records["train"], *(dataclasses.replace(record, label=label) for record in records["texts"])]
 

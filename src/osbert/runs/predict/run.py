@@ -101,6 +101,7 @@ def _predict(
             work = held.enter_context(unfinished_output(place, "a prediction that was begun"))
         folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
         held.enter_context(named_as_given(folder))
+        # Standard input is copied to the folder, so that a stopped prediction can read it again.
         path = kept_input(file, folder, form=output.options.form)
         prediction = _FilePrediction(path=path, output=output, folder=folder, work=work, watch=watch)
         return prediction.complete(run, options, opening)
@@ -128,6 +129,7 @@ class _FilePrediction:
         self.watch(Notice(as_given(rows.inputs.describe, self.folder)))
         count = self._begun(rows.facts)
         if count is None:
+            # A first call reads the whole file once, so that every bad row is reported before any is predicted.
             count = rows.check(self.watch)
         if plan is None or self.work is None:
             tally = self._write(rows, count)
@@ -165,6 +167,7 @@ class _FilePrediction:
             replace_file(self.work.out, lambda aside: rows.form.finish(part.path, aside))
             self.work.end()
             return part.tally
+        # The form cannot be written row by row: it goes to the stream when it is complete.
         rows.form.finish(part.path, self.folder / "finished")
         with self.output.byte_stream() as stream, (self.folder / "finished").open("rb") as finished:
             shutil.copyfileobj(finished, stream, 2**20)
@@ -191,6 +194,7 @@ class _FilePrediction:
         self.watch(PredictionProgress(done=done, count=count))
         with explaining_stops(self.work, lambda: sink.tally.get("read", 0), counted(count, "row"), self.watch):
             for text, tally in rows.windows(sink.tally):
+                # Not earlier: a call that fails at its first window leaves no unfinished work behind.
                 if self.work and not (sink.tally or self.work.begun):
                     self.work.begin(rows.facts, count)
                 sink.append(text, tally)

