@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -190,6 +191,28 @@ def test_phrases_of_texts_are_found_once(
     with refusal("output-holds-something-else"):
         build(tmp_path)
     assert searches and [path.name for path in tmp_path.iterdir()] == ["other.txt"]
+
+
+def test_phrases_are_found_by_a_function_that_is_trusted(
+    texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_spans.py").write_text(
+        "find = lambda text: ['Bada Kefe'] * ('Bada Kefe' in text)\nimport no_such\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given: dict[str, Any] = {"tokenizer": texts.parent / "vocabulary", "out": tmp_path / "corpus", "capitals": True}
+    with refusal("untrusted-code", "own_spans"):
+        osbert.build_corpus(texts, phrases="own_spans:find", **given)
+    with pytest.raises(ModuleNotFoundError):  # of what the module itself imports
+        osbert.build_corpus(texts, phrases="own_spans:find", trust=True, **given)
+    (tmp_path / "own_spans.py").write_text("find = lambda text: ['Bada Kefe'] * ('Bada Kefe' in text)\n")
+    importlib.invalidate_caches()
+    for name in ("own_spans:other", "nowhere:find"):
+        with refusal("component-not-importable", name.split(":")[0]):
+            osbert.build_corpus(texts, phrases=name, trust=True, **given)
+    built = osbert.build_corpus(texts, phrases="own_spans:find", trust=True, **given)
+    assert built is not None and built.counts.tolist() == Corpus.open(corpus).counts.tolist()
+    assert built.report["words"] == Corpus.open(corpus).report["words"]
 
 
 def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> None:

@@ -79,14 +79,16 @@ def build_corpus(
     *,
     tokenizer: str | Path,
     out: str | Path,
+    trust: bool = False,
     watch: Watch = ignore,
     **settings: Any,
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
 
     The same call resumes a stopped build. `settings`: `documents`, `deduplicate`, `workers` and all others of
-    `osbert corpus build`. Returns None while a cluster works on the tasks. With several workers a script must call it
-    below `if __name__ == "__main__":`, as with every use of multiprocessing.
+    `osbert corpus build`. `trust`: import the function that `phrases` names. Returns None while a cluster works on the
+    tasks. With several workers a script must call it below `if __name__ == "__main__":`, as with every use of
+    multiprocessing.
 
     >>> import osbert
     >>> from pathlib import Path
@@ -97,11 +99,14 @@ def build_corpus(
     (200, 400)
     """
     from osbert import recipe
+    from osbert.interop.opening import Opening
     from osbert.runs import corpus
 
     chosen = recipe.settings(corpus.CorpusSettings, settings)
     paths = [files] if isinstance(files, str | Path) else files
-    return corpus.build_corpus(paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, watch=watch)
+    return corpus.build_corpus(
+        paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, opening=Opening(trust=trust), watch=watch
+    )
 
 
 def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (), out: str | Path) -> Corpus:

@@ -49,7 +49,8 @@ class CorpusSettings(DocumentOptions, TaskOptions):
     separated by spaces), or the words that rjieba finds (pip install "osbert[chinese]")."""
     phrases: str = ""
     """Phrases that are one unit of whole-word masking each (ERNIE 1.0): a file with one in each line, the folder of a
-    run of `tag`, which finds entities or chunks in the texts, or capitals, for runs of capitalised words."""
+    run of `tag`, which finds entities or chunks in the texts, capitals, for runs of capitalised words, or with --trust
+    module:function, which gets a sentence and returns its phrases."""
     capitals: bool = False
     """Mark capitalised words, for the objective of capitals (ERNIE 2.0)."""
     workers: int | None = None

@@ -1,10 +1,11 @@
-"""Phrases of a corpus, which are masked as a whole: from a list, by capital letters, or by a tagger of osbert's own."""
+"""Phrases of a corpus, which are masked as a whole: from a list, by capitals, by a tagger of osbert's or a function."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -32,11 +33,11 @@ TOGETHER = 256
 
 @dataclass(frozen=True, kw_only=True)
 class PhraseSearch:
-    """The search for phrases in a source: a file with one in each line, "capitals", or the folder of a tag run.
+    """The search for phrases in a source: a file with one in each line, "capitals", a tag run's folder, or a function.
 
     capitals: runs of capitalised words of the texts in `inputs`, but for the first word of a sentence. A run of `tag`
-    tags the texts: its entities of several words, or its chunks, are the phrases. Phrases from the texts occur at least
-    twice.
+    tags the texts: its entities of several words, or its chunks, are the phrases. A function, "module:function", gets
+    each sentence and returns its phrases. Phrases from the texts occur at least twice.
     """
 
     source: str
@@ -48,7 +49,8 @@ class PhraseSearch:
     def found(self, folder: Path) -> tuple[str, ...]:
         """Return the phrases, sorted: those that `keep` wrote into the folder of the corpus, or new ones.
 
-        Raises UserError for a missing file, a run that does not tag, and a source without phrases.
+        Raises UserError for a missing file, a run that does not tag, a function that `opening` does not trust or that
+        is not there, and a source without phrases.
         """
         kept = self._kept(folder)
         if kept is not None:
@@ -61,10 +63,13 @@ class PhraseSearch:
             found = _frequent(_tagged(path, self._sentences(), self.opening))
         elif self.source == CAPITALS:
             found = _frequent(capitalised(self._sentences()))
+        elif _is_function(self.source):
+            finder = _function(self.source, self.opening)
+            found = _frequent(phrase for sentence in self._sentences() for phrase in finder(sentence))
         else:
             raise UserError(
                 f"--phrases {self.source}: no such file. Give a file with a phrase in each line, the folder of a run "
-                f"of tag, or {CAPITALS}.",
+                f"of tag, {CAPITALS}, or module:function.",
                 code="missing-file",
             )
         if not found:
@@ -141,6 +146,35 @@ def _tagged(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[s
     while some := list(islice(sentences, TOGETHER)):
         for prediction in engine.predict(some):
             yield from (one["text"] for one in prediction.as_dict()["prediction"])
+
+
+def _is_function(source: str) -> bool:
+    """Return whether a source is the name of a function.
+
+    >>> _is_function("mypackage.spans:noun_phrases"), _is_function("list.txt"), _is_function("C:/list.txt")
+    (True, False, False)
+    """
+    module, colon, name = source.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), name))
+
+
+def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
+    """Return the function "module:function". Raises UserError if it is not trusted, or not there."""
+    if not opening.trust:
+        raise UserError(
+            f"--phrases {source} is code outside osbert. If you trust its author, give --trust (in Python trust=True).",
+            code="untrusted-code",
+        )
+    module, _, name = source.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        problem = f"no module named '{error.name}'. Is it on PYTHONPATH?"
+    except AttributeError:
+        problem = f"{module} has no '{name}'."
+    raise UserError(f"--phrases {source}: {problem}", code="component-not-importable")
 
 
 def _frequent(phrases: Iterable[str]) -> set[str]:
