@@ -42,6 +42,7 @@ TESTS = (
     "tests/models/transformer/test_kernels_cuda.py",
     "tests/training/test_cuda.py",
     "tests/end_to_end/test_resume_cuda.py",
+    "tests/inference/test_engine.py",
 )
 """The files with tests that need CUDA, most telling first."""
 

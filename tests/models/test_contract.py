@@ -118,3 +118,9 @@ def test_scores_start_from_a_normal_that_is_not_cut(make) -> None:
     assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)  # cut, it would be 0.88 of it
     assert layer.weight.abs().max() > 0.04
     assert torch.all(layer.bias == 0)
+
+
+@pytest.mark.parametrize("changes", [{"positions": "alibi"}, {"activation": "swish"}, {"direction": "right_to_left"}])
+def test_a_value_outside_a_fixed_set_is_refused_from_python_too(changes: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        Architecture(vocabulary=10, **changes).build()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from osbert import components
@@ -141,10 +143,18 @@ class Sizes:
 
         Raises ValueError that lists all problems.
         """
-        if problems := self.problems():
+        if problems := (*_unknown_choices(self), *self.problems()):
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
         from osbert.models.meta import without_memory  # which imports torch: it takes seconds
 
         family = components.contract("models").find_family(self.family)
         with without_memory():
             return family(self)
+
+
+def _unknown_choices(sizes: Sizes) -> Iterator[str]:
+    """Describe every setting whose value is none of its fixed set; recipes and options are refused before."""
+    for name, kind in typing.get_type_hints(type(sizes)).items():
+        known = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        if known and getattr(sizes, name) not in known:
+            yield f"{name} is {getattr(sizes, name)!r}, but must be one of {', '.join(map(str, known))}"

@@ -29,6 +29,10 @@ are corrected. Every correction makes the loader begin anew, and an early miss m
 WINDOW = 0.04
 """The time of a step is measured over the last steps, for at least this fraction of the minutes: long enough to be
 sure, short enough that a slower machine shows soon."""
+LATEST = 1.03
+"""The fraction of the minutes by which a corrected run ends at the latest, if the time of a step does not change."""
+NEWS = 0.1
+"""The change of the number of steps, as a fraction of the number that was printed last, that is printed again."""
 
 
 class Reading(NamedTuple):
@@ -58,6 +62,7 @@ class RunClock:
         self.before = trainer.memory.get(ELAPSED, 0.0)
         self.readings: deque[Reading] = deque()
         self.first: Reading | None = None
+        self.printed = trainer.settings.steps
         stored = group.first(lambda: self.folder.facts.get("corrections", []))
         self._keep(Pace(planned=trainer.settings.steps, corrections=tuple((step, steps) for step, steps in stored)))
 
@@ -81,6 +86,14 @@ class RunClock:
         self.group.first(lambda: self.folder.note(corrections=[list(one) for one in trainer.pace.corrections]))
         return True
 
+    def is_news(self) -> bool:
+        """Return whether the number of steps has changed so much since True was returned last that it is printed."""
+        steps = self.trainer.pace.steps
+        if abs(steps - self.printed) <= NEWS * self.printed:
+            return False
+        self.printed = steps
+        return True
+
     def _keep(self, pace: Pace) -> None:
         self.trainer.pace = self.loader.pace = pace
 
@@ -98,10 +111,16 @@ class RunClock:
         if before.elapsed > oldest:
             return None
         in_step = (now.in_steps - before.in_steps) / (now.step - before.step)
-        # Looks at the held-out text and checkpoints come at intervals, so they are spread over all steps so far.
-        beside = (now.elapsed - first.elapsed - now.in_steps + first.in_steps) / (now.step - first.step)
-        each = max(in_step + max(beside, 0.0), 1e-9)
+        # Looks at the held-out text and checkpoints come at intervals, so their time is taken over all steps so far,
+        # as a multiple of the time in steps: both follow the machine's speed.
+        in_steps = max(now.in_steps - first.in_steps, 1e-9)
+        beside = max((now.elapsed - first.elapsed) / in_steps - 1, 0.0)
+        each = max(in_step * (1 + beside), 1e-9)
         left = AIM * self.seconds - self.ending - now.elapsed
-        steps = trainer.step + max(1, int(left / each))
+        # The nearest whole number of steps; rounded down, a run of few long steps would end early by one of them.
+        more = round(left / each)
+        if more * each > left + (LATEST - AIM) * self.seconds:
+            more -= 1
+        steps = trainer.step + max(1, more)
         miss = abs(steps - trainer.pace.steps) * each
         return steps if miss > max(SLACK * self.seconds, EARLY * left) else None

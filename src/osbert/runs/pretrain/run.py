@@ -219,7 +219,7 @@ class PretrainingRun:
         with contextlib.closing(trainer.run()) as steps:
             for progress in steps:
                 line = metrics.step(progress)
-                if self.clock is not None and self.clock.correct():
+                if self.clock is not None and self.clock.correct() and self.clock.is_news():
                     self._say(f"From step {trainer.step:,} on there are {trainer.pace.steps:,} steps, to end in time.")
                 if due := trainer.finished or (every and progress.step % every == 0):
                     trainer.memory[OWED] = True
