@@ -9,7 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from object_store import s3, server
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+__all__ = ["s3", "server"]
 
 WORDS = ("the", "river", "runs", "past", "old", "houses", "and", "nobody", "knows", "why")
 

@@ -44,6 +44,9 @@ class FakeCorpus:
     def size(self, block: ShardBlock) -> int:
         return len(self.read(block).ids)
 
+    def prepare(self, blocks: object) -> None:
+        """Fetch nothing: all blocks are here."""
+
     def read(self, block: ShardBlock) -> Documents:
         parts = itertools.groupby(self.places[block.first : block.last], key=lambda place: place[0])
         return Documents.of(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ from osbert.text.document import Documents
 FORMAT = 1
 MANIFEST = "corpus.json"
 COUNTS = "counts.npy"
+PIECES = ("ids.npy", "words.npy", "capitals.npy")
+"""The files of a shard with an entry for each piece; the others divide them into sentences and documents."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,11 @@ class Shard:
     capitals: NDArray[np.uint8] | None = None
 
     @classmethod
-    def open(cls, folder: Path) -> Shard:
-        """Memory-map the arrays of a shard folder."""
-        arrays = {}
+    def open(cls, folder: Path, elsewhere: Mapping[str, Any] | None = None) -> Shard:
+        """Memory-map the arrays of a shard folder, but for those `elsewhere`, which are given by name."""
+        arrays: dict[str, Any] = {**(elsewhere or {})}
         for name in ("ids", "sentences", "documents", "words", "capitals"):
-            if name == "capitals" and not (folder / f"{name}.npy").exists():
+            if name in arrays or (name == "capitals" and not (folder / f"{name}.npy").exists()):
                 continue
             array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             arrays[name] = array.view(np.ndarray)  # a plain view: slicing a memmap costs many times more
@@ -78,12 +81,25 @@ class Shard:
         return None if self.capitals is None else _unpacked(self.capitals, start, end)
 
 
+class PieceStore(Protocol):
+    """Has the files of shards that are not in the folder of a corpus (PIECES); it can be pickled."""
+
+    def arrays(self, shard: Mapping[str, Any], vocabulary: int) -> Mapping[str, Any]:
+        """Return the arrays of a shard by name, of which slices can be taken. `shard`: its entry in the manifest."""
+        ...
+
+    def prepare(self, reads: Sequence[Callable[[], None]]) -> None:
+        """Do some reads of slices, several at a time."""
+        ...
+
+
 class Corpus:
     """A finished corpus folder. Cheap to open and to pickle; a shard is mapped when it is first read."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        """Use `open` instead: it reads and checks the manifest."""
+    def __init__(self, folder: Path, manifest: dict[str, Any], store: PieceStore | None = None) -> None:
+        """Use `open` instead: it reads and checks the manifest. `store`: has the pieces that are not in the folder."""
         self.folder = folder
+        self.store = store
         self.manifest = manifest
         self.report: dict[str, Any] = manifest["report"]
         self.documents: int = self.report["documents"]
@@ -120,7 +136,11 @@ class Corpus:
 
         Raises UserError with each file of different content: a flipped bit, or a shard of another corpus.
         """
-        files = list(damage.files(self.folder, self.manifest))
+        files = [
+            (path, written)
+            for path, written in damage.files(self.folder, self.manifest)
+            if self.store is None or path.name not in PIECES
+        ]
         if most is not None and sum(written["bytes"] for _, written in files) > most:
             return
         problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
@@ -131,7 +151,12 @@ class Corpus:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the folder and the manifest: a worker of the loader maps the shards itself."""
-        return Corpus, (self.folder, self.manifest)
+        return Corpus, (self.folder, self.manifest, self.store)
+
+    def prepare(self, blocks: Sequence[ShardBlock]) -> None:
+        """Fetch blocks that will be read, several at a time; those of a local corpus are there."""
+        if self.store is not None:
+            self.store.prepare([partial(self._touch, block) for block in blocks])
 
     @property
     def marks_capitals(self) -> bool:
@@ -266,8 +291,16 @@ class Corpus:
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
             self._check_harm(number, missing=True)
-            self._shards[number] = Shard.open(self.folder / self.manifest["shards"][number]["name"])
+            entry = self.manifest["shards"][number]
+            elsewhere = None if self.store is None else self.store.arrays(entry, self.vocabulary)
+            self._shards[number] = Shard.open(self.folder / entry["name"], elsewhere)
         return self._shards[number]
+
+    def _touch(self, block: ShardBlock) -> None:
+        """Read the pieces of a block, which then lie in the cache of the store."""
+        shard = self._shard(block.shard)
+        begin, end = (int(shard.sentences[bound]) for bound in (block.first, block.last))
+        shard.ids[begin:end], shard.word_starts(begin, end), shard.capital_starts(begin, end)
 
     def _check_harm(self, number: int, *, missing: bool = False) -> None:
         """Raise UserError if a file of a shard has another size: reading a mapping beyond its end kills the process.
@@ -278,6 +311,8 @@ class Corpus:
         problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
         for name, written in shard["files"].items():
             path = self.folder / shard["name"] / name
+            if self.store is not None and name in PIECES:
+                continue
             if (missing or path.exists()) and (wrong := damage.wrong_size(path, written["bytes"])):
                 problems.add(wrong, code="damaged-file")
         problems.stop_if_any()

@@ -304,7 +304,8 @@ class PretrainingLoader:
         Of the further blocks only those with a new source are taken: one huge document may fill very many.
         """
         taken = list(blocks[:count])
-        documents = Documents.joined(self.corpus.read(block) for block in joined(taken))
+        self.corpus.prepare(merged := joined(taken))
+        documents = Documents.joined(self.corpus.read(block) for block in merged)
         others = iter(blocks[count:])
         while (found := sources(documents)) < self.fewest and (block := next(others, None)):
             more = Documents.joined([documents, self.corpus.read(block)])

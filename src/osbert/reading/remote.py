@@ -296,14 +296,16 @@ class ObjectAddress:
     def _fetch_one(self, files: Any, folder: Path, name: str, one: StoredObject) -> None:
         target = folder / self.name / name if name else folder / self.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = f"{self.path}/{name}" if name else self.path
         with target.open("wb") as file:
             for start in range(0, one.size, BLOCK):
-                with self.explained("read"):
-                    data = _block(files, source, start, min(start + BLOCK, one.size))
-                file.write(data)
+                file.write(self.part(files, name, start, min(start + BLOCK, one.size)))
         sync(target)
         os.utime(target, ns=(one.modified, one.modified))
+
+    def part(self, files: Any, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an object below the address, of the one at it for ""."""
+        with self.explained("read"):
+            return _block(files, f"{self.path}/{name}" if name else self.path, start, end)
 
     @contextmanager
     def cached(self) -> Iterator[None]:

@@ -43,23 +43,23 @@ def make_room(size: int, what: str) -> None:
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder)
-    bound = _bound()
-    if size > bound:
+    most = bound()
+    if size > most:
         raise UserError(
-            f"{what} has {in_megabytes(size)}, more than the cache of {in_megabytes(bound)}. Set {CACHE_SIZE}.",
+            f"{what} has {in_megabytes(size)}, more than the cache of {in_megabytes(most)}. Set {CACHE_SIZE}.",
             code="too-large",
         )
     entries = [path for path in folder.iterdir() if COPY.fullmatch(path.name)]
     sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in entries}
     total = sum(sizes.values())
     for path in sorted(entries, key=lambda path: path.stat().st_mtime):
-        if total + size <= bound:
+        if total + size <= most:
             break
         if _removed(path):
             total -= sizes[path]
-    if total + size > bound:
+    if total + size > most:
         raise UserError(
-            f"{what} has {in_megabytes(size)}, but of the cache of {in_megabytes(bound)} in {folder} commands that are "
+            f"{what} has {in_megabytes(size)}, but of the cache of {in_megabytes(most)} in {folder} commands that are "
             f"running use {in_megabytes(total)}. Set {CACHE_SIZE}, or wait for them to end.",
             code="too-large",
         )
@@ -122,7 +122,7 @@ def require_copy(path: Path) -> None:
     entry = next((parent for parent in path.parents if COPY.fullmatch(parent.name)), None)
     if entry is not None and not hold(entry) and not path.exists():
         raise UserError(
-            f"{path} was removed from the cache of {in_megabytes(_bound())}. Give the same command again; if it "
+            f"{path} was removed from the cache of {in_megabytes(bound())}. Give the same command again; if it "
             f"happens again, set {CACHE_SIZE}.",
             code="file-changed",
         )
@@ -168,7 +168,8 @@ def _removed(entry: Path) -> bool:
     return True
 
 
-def _bound() -> int:
+def bound() -> int:
+    """Return the most bytes of the cache. Raises UserError if the variable is no number."""
     given = os.environ.get(CACHE_SIZE, str(GIGABYTES))
     try:
         return int(float(given) * 1e9)

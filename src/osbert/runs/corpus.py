@@ -12,6 +12,7 @@ from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.state import BuildSettings
+from osbert.corpus.stored import open_corpus
 from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  # noqa: F401 (Executor)
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
@@ -110,7 +111,7 @@ def build_corpus(
     with output_folder(out, FORM, inputs=[*files, tokenizer]) as folder:
         if not _built(files, tokenizer, folder.path, settings, opening, watch):
             return None
-    return Corpus.open(local_copy(out))
+    return open_corpus(out, whole=False)
 
 
 def _built(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from osbert.corpus.mixture import Mixture
 from osbert.corpus.shards import MANIFEST, Corpus
+from osbert.corpus.stored import open_corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
@@ -41,7 +42,7 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
         with whole_folder(place) as folder:
             write_any_tokenizer(tokenizer, folder)
             mixture.write(folder)
-    return Corpus.open(local_copy(out))
+    return open_corpus(out, whole=False)
 
 
 def _numbers(weights: str | Sequence[float]) -> list[float]:

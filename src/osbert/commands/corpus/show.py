@@ -13,11 +13,11 @@ from rich.text import Text
 from osbert.console.output import Result
 from osbert.console.printing import say
 from osbert.console.recipe_options import schemas
-from osbert.corpus.shards import Corpus
+from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
-from osbert.reading.remote import local_copy
+from osbert.reading.remote import local_copy, shown
 from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
@@ -63,7 +63,7 @@ def show(
     trust
         With --masks: import the code that the recipe names as an objective.
     """
-    console, folder = open_console(), local_copy(folder)
+    console = open_console()
     for name, value in (("masks", masks), ("sample", sample or 0)):
         if value < 0:
             raise UserError(f"--{name} must be 0 or more, not {value}.", code="invalid-value")
@@ -73,16 +73,16 @@ def show(
             code="options-exclude-each-other",
         )
     if masks:
-        return _show_masks(folder, recipe, settings, masks=masks, opening=Opening(trust=trust))
+        return _show_masks(local_copy(folder), recipe, settings, masks=masks, opening=Opening(trust=trust))
     if settings or recipe != RECIPE:
         raise UserError(
             "Recipes and settings say how text is masked: give --masks 5 with them.", code="options-exclude-each-other"
         )
-    corpus = Corpus.open(folder)
+    corpus = open_corpus(folder)
     if verify:
         corpus.verify()
         say(console, "Every file is what was written when the corpus was built.")
-    console.print(report_text(folder, corpus.report))
+    console.print(report_text(shown(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from osbert.corpus.shards import Corpus
+from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
-from osbert.reading.remote import local_copy
 from osbert.reading.remote_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
@@ -70,7 +69,7 @@ class PretrainRequest:
             opening=self.opening,
         )
         if self.general is not None:
-            plan = with_general(plan, Corpus.open(self.general))
+            plan = with_general(plan, open_corpus(self.general))
         return replace(plan, begun=self.begun)
 
 
@@ -157,7 +156,7 @@ def _learn_vectors(
         return VectorRun(
             name=Path(request.recipe).stem,
             settings=settings,
-            corpus=Corpus.open(local_copy(request.corpus)),
+            corpus=open_corpus(request.corpus),
             out=request.out,
             watch=watch,
             wish=wish,

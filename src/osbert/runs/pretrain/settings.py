@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
+from osbert.corpus.stored import open_corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.stages import Stages, require_sequences
@@ -20,7 +21,6 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
-from osbert.reading.remote import local_copy
 from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrained_tokens import origin_facts
@@ -183,8 +183,8 @@ def read_plan(
         settings = dataclasses.replace(settings, optimizer=optimizer)
     if before is not None:
         remarks += before.moved_tasks(settings.objectives, settings.data.curriculum)
-    corpus = local_copy(corpus)
-    opened = Corpus.open(corpus)
+    opened = open_corpus(corpus)
+    corpus = opened.folder
     if out is not None:
         opened.verify(most=VERIFIED)
     tokenizer = read_any_tokenizer(corpus, opening)

@@ -1,0 +1,183 @@
+"""A corpus on an object store that is larger than the cache: its blocks are fetched when they are read.
+
+The files that divide shards into sentences and documents, and all small ones, are copied and held while the corpus is
+read. Of the pieces each block is an entry of the cache: fetched when it is first read, evicted by least recent use, and
+read into memory whole, so that nothing of it is mapped. Whole shards would not do: the order of an epoch is random, so
+that nearly every block is of another shard than the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.corpus import damage
+from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
+from osbert.errors import Problems, UserError
+from osbert.files import sync, whole_folder
+from osbert.reading.remote import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy
+from osbert.reading.remote_cache import bound, cache_folder, make_room
+from osbert.reading.remote_folders import BEGUN
+
+LARGE = tuple(f"*/{name}" for name in PIECES)
+"""Patterns of the names that are not copied."""
+BLOCK = "block"
+"""The file of an entry of the cache."""
+ROOM = 16
+"""The cache is asked for room for this part of its bound at a time, because looking through its entries takes long."""
+
+
+def open_corpus(given: Path | str, *, whole: bool = True) -> Corpus:
+    """Open a corpus, of an object store as a copy, or by blocks if it is larger than the cache, or not `whole`.
+
+    Raises UserError for a corpus that is not whole, and if the store cannot be read.
+    """
+    address = ObjectAddress.of(given)
+    if address is None:
+        return Corpus.open(Path(given))
+    listing = address.listing(address.opened(), ())
+    if whole and MANIFEST in listing and sum(one.size for one in listing.values()) <= bound():
+        return Corpus.open(local_copy(given))
+    return opened_by_blocks(address, listing)
+
+
+def opened_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
+    """Open a corpus whose pieces stay in the store.
+
+    Raises UserError with each file that is missing there, or of another size.
+    """
+    if MANIFEST not in listing:
+        hint = "its upload was not finished: give its command again" if BEGUN in listing else "see the address"
+        raise UserError(f"{address.url}: no corpus there ({MANIFEST} is missing); {hint}.", code="not-a-model")
+    folder = address.fetched(LARGE)
+    manifest = read_manifest(folder)
+    problems = Problems(heading=f"{address.url}: the corpus in the store is not whole; upload it again")
+    for path, written in damage.files(folder, manifest):
+        name = path.relative_to(folder).as_posix()
+        if name not in listing:
+            problems.add(f"{address.url}/{name}: missing", code="damaged-file")
+        elif (size := listing[name].size) != written["bytes"]:
+            problems.add(f"{address.url}/{name}: {size:,} bytes, must be {written['bytes']:,}", code="damaged-file")
+    problems.stop_if_any()
+    objects = {name: one for name, one in listing.items() if name.rpartition("/")[2] in PIECES}
+    return Corpus(folder, manifest, StoredPieces(address, objects))
+
+
+@dataclass
+class _Room:
+    """Bytes that may still be written before the cache is asked for room again."""
+
+    left: int = 0
+    refused: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class StoredPieces:
+    """The pieces of a corpus in a store. `objects`: those that hold them, as they were when the corpus was opened."""
+
+    def __init__(self, address: ObjectAddress, objects: Listing) -> None:
+        """Open nothing yet: each process opens the store when it first reads."""
+        self.address = address
+        self.objects = objects
+        self.room = _Room()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what another process needs to open the store itself."""
+        return StoredPieces, (self.address, self.objects)
+
+    @cached_property
+    def files(self) -> Any:
+        """fsspec's file system."""
+        return self.address.opened()
+
+    def arrays(self, shard: Mapping[str, Any], vocabulary: int) -> Mapping[str, StoredArray]:
+        """Return the arrays of a shard by name."""
+        ids = np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
+        lengths = {"ids.npy": shard["tokens"], "words.npy": -(-shard["tokens"] // 8)}
+        return {
+            name.removesuffix(".npy"): StoredArray(
+                pieces=self,
+                name=f"{shard['name']}/{name}",
+                length=lengths.get(name, lengths["words.npy"]),
+                dtype=ids if name == "ids.npy" else np.dtype(np.uint8),
+            )
+            for name in PIECES
+            if name in shard["files"]
+        }
+
+    def prepare(self, reads: Sequence[Callable[[], None]]) -> None:
+        """Do some reads, several at a time: a block takes as long to ask for as to fetch."""
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            for _ in pool.map(lambda read: read(), reads):
+                pass
+
+    def fetched(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an object, of the cache or the store. Raises UserError if it has changed."""
+        facts = [os.environ.get("AWS_ENDPOINT_URL", ""), self.address.url, name, self.objects[name].tag, start, end]
+        entry = cache_folder() / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+        with suppress(OSError):  # not there, or just evicted
+            data = (entry / BLOCK).read_bytes()
+            if len(data) == end - start:
+                os.utime(entry)
+                return data
+        data = self.address.part(self.files, name, start, end)
+        self._require_same(name)
+        with suppress(OSError, UserError):  # without room in the cache a block is only read
+            self._keep(entry, data)
+        return data
+
+    def _require_same(self, name: str) -> None:
+        with self.address.explained("read"):
+            found = StoredObject.of(self.files.info(f"{self.address.path}/{name}"))
+        if found != self.objects[name]:
+            raise UserError(
+                f"{self.address.url}/{name} has changed since the command began. Give the command again.",
+                code="file-changed",
+            )
+
+    def _keep(self, entry: Path, data: bytes) -> None:
+        with self.room.lock:
+            if self.room.left < len(data):
+                wanted = max(len(data), bound() // ROOM)
+                self.room.left = wanted
+                self.room.refused = True
+                make_room(wanted, self.address.url)
+                self.room.refused = False
+            self.room.left -= len(data)
+            if self.room.refused:
+                return
+        with whole_folder(entry) as aside:
+            (aside / BLOCK).write_bytes(data)
+            sync(aside / BLOCK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredArray:
+    """A one-dimensional array in an .npy file of a store, of which slices can be taken."""
+
+    pieces: StoredPieces
+    name: str
+    length: int
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, places: slice) -> NDArray[Any]:
+        """Return the items [start, stop), fetched if they are not in the cache."""
+        start, stop, _ = places.indices(self.length)
+        if start >= stop:
+            return np.empty(0, self.dtype)
+        width = self.dtype.itemsize
+        before = self.pieces.objects[self.name].size - self.length * width  # the header of the file
+        data = self.pieces.fetched(self.name, before + start * width, before + stop * width)
+        return np.frombuffer(data, self.dtype)

@@ -1,0 +1,137 @@
+"""A corpus on an object store that is larger than the cache: the batches of the local one, and what may be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import corpora
+import osbert
+from object_store import QUIET
+from osbert.corpus.shards import Corpus
+from osbert.corpus.stored import open_corpus
+from osbert.data.loader import PretrainingLoader
+from osbert.data.loader_settings import LoaderSettings
+from osbert.data.pack import Packer
+from osbert.data.step import Cursor, Step
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.objectives.mlm import MaskedLanguage
+from osbert.reading.remote_cache import reading_copies
+from refusals import refusal
+
+pytestmark = QUIET
+URL = "s3://box/mixed"
+
+
+@pytest.fixture
+def local(s3: Any, tmp_path: Path) -> Path:
+    """Return the folder of a corpus of three shards, which lies in the store as well."""
+    files = [tmp_path / f"{name}.txt" for name in "abc"]
+    for seed, file in enumerate(files):
+        file.write_text("\n\n".join(corpora.invented(seed=seed) + corpora.invented(seed=seed + 3)))
+    osbert.train_tokenizer(files, out=tmp_path / "tokenizer", vocabulary=120)
+    for file in files:
+        osbert.build_corpus(file, tokenizer=tmp_path / "tokenizer", out=file.with_suffix(""))
+    parts = [file.with_suffix("") for file in files]
+    osbert.mix_corpora(parts, weights=[3, 1, 1], out=tmp_path / "mixed")
+    s3.put(str(tmp_path / "mixed") + "/", "box/mixed/", recursive=True)
+    return tmp_path / "mixed"
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def steps(corpus: Corpus, workers: int = 0, cursor: Cursor | None = None) -> Iterator[Step]:
+    packer = Packer(tokenizer=read_any_tokenizer(corpus.folder), length=32)
+    settings = LoaderSettings(batch=8, pool=1_000, held_out=0.05, workers=workers)
+    return PretrainingLoader(corpus, {"mlm": MaskedLanguage()}, packer, settings).steps(cursor or Cursor())
+
+
+def arrays(held: Any) -> Any:
+    """Return all that a step holds, with its tensors as bytes."""
+    if isinstance(held, torch.Tensor):
+        return str(held.dtype), tuple(held.shape), held.numpy().tobytes()
+    if is_dataclass(held):
+        return [arrays(getattr(held, field.name)) for field in fields(held)]
+    if isinstance(held, dict):
+        return {name: arrays(value) for name, value in held.items()}
+    return [arrays(one) for one in held] if isinstance(held, list | tuple) else held
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batches_of_the_local_corpus(
+    local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    bound = size(local) * 6 // 10
+    monkeypatch.setenv("OSBERT_CACHE_GB", str(bound / 1e9))
+    stored = open_corpus(URL)
+    assert stored.store is not None and stored.content == Corpus.open(local).content
+    stored.verify()
+    count = 130
+    wanted = list(islice(steps(Corpus.open(local)), count))
+    assert wanted[-1].cursor.epoch == 1
+    for place, (step, known) in enumerate(zip(steps(stored, workers), wanted)):
+        assert arrays(step) == arrays(known)
+        if not place % 20 and not workers:  # several processes may exceed it together for a moment
+            assert size(tmp_path / "cache") <= bound, "less than all blocks, which an epoch reads"
+    middle = wanted[count // 2].cursor
+    [after] = islice(steps(stored, cursor=middle), 1)
+    assert arrays(after) == arrays(wanted[count // 2 + 1])
+    blocks = stored.blocks(128)
+    for block in blocks:
+        assert np.array_equal(stored.read(block).ids, Corpus.open(local).read(block).ids)
+
+
+def test_a_corpus_that_fits_is_copied(local: Path) -> None:
+    assert open_corpus(URL).store is None
+    assert open_corpus(local).store is None
+
+
+def test_what_is_wrong_in_the_store(local: Path, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with refusal("too-large", "OSBERT_CACHE_GB"):
+        monkeypatch.setenv("OSBERT_CACHE_GB", "1e-6")
+        open_corpus(URL)
+    monkeypatch.setenv("OSBERT_CACHE_GB", str(size(local) * 0.6 / 1e9))
+    corpus = open_corpus(URL)
+    s3.put_file(str(local / "shard-00000" / "ids.npy"), "box/mixed/shard-00001/ids.npy")
+    with refusal("file-changed", f"{URL}/shard-00001/ids.npy"):
+        corpus.read(corpus.blocks(128)[-1])
+        for block in corpus.blocks(128):
+            corpus.read(block)
+    with refusal("damaged-file", f"{URL}/shard-00001/ids.npy"), reading_copies():
+        open_corpus(URL)
+    s3.rm("box/mixed/shard-00001", recursive=True)
+    with refusal("damaged-file", f"{URL}/shard-00001/ids.npy"), reading_copies():
+        open_corpus(URL)
+    s3.rm_file("box/mixed/corpus.json")
+    with refusal("not-a-model"), reading_copies():
+        open_corpus(URL)
+    with refusal("missing-file", "s3://box/none"), reading_copies():
+        open_corpus("s3://box/none")
+
+
+def test_without_room_blocks_are_read_all_the_same(
+    local: Path, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSBERT_CACHE_GB", str(size(local) * 0.6 / 1e9))
+    corpus = open_corpus(URL)
+    monkeypatch.setenv("OSBERT_CACHE_GB", "1e-6")
+    before = size(tmp_path / "cache")
+    for block in corpus.blocks(128):
+        assert np.array_equal(corpus.read(block).ids, Corpus.open(local).read(block).ids)
+    assert size(tmp_path / "cache") == before
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr(s3, "cat_file", lost)
+    with refusal("not-downloaded", URL):
+        corpus.read(corpus.blocks(128)[0])
