@@ -42,13 +42,13 @@ def one_line(text: str) -> str:
     return _BREAKS.sub(_escape, text)
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, in the plural unless it is one.
 
-    >>> counted(1, "row"), counted(2000, "row")
-    ('1 row', '2,000 rows')
+    >>> counted(1, "row"), counted(2000, "row"), counted(0, "entity", "entities")
+    ('1 row', '2,000 rows', '0 entities')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def in_megabytes(size: int) -> str:
