@@ -69,6 +69,11 @@ def test_in_pretraining_too(word: str, setting: str) -> None:
     [
         ("finetune", ("--warmup-steps", "500"), ("--warmup 0.05",)),
         ("pretrain", ("--warmup-steps", "500", "--max-steps", "2000"), ("--warmup 0.25", "2,000")),
+        ("pretrain", ("--warmup-steps", "10", "--max-steps", "5"), ("--warmup 0.1", "10 are more than the 5")),
+        ("finetune", ("--early-stopping", "true"), ("--patience",)),
+        ("finetune", ("--per-device-eval-batch-size", "8"), ("Leave it out",)),
+        ("pretrain", ("--logging-dir", "logs"), ("--track",)),
+        ("finetune", ("--cache-dir", "cache"), ("HF_HUB_CACHE",)),
         ("finetune", ("--gradient-accumulation", "4"), ("--batch", "4 times")),
         ("finetune", ("--gradient-accumulation-steps", "4", "--batch-size", "8"), ("--batch 32",)),
         ("finetune", ("--fp16",), ("--precision bf16",)),

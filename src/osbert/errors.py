@@ -44,7 +44,9 @@ class UnknownSetting(UserError):
         """Name it, and the nearest of those that are `known`."""
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"Unknown setting --{name}.{nearest(name, self.known)}", code="unknown-setting")
+        super().__init__(
+            f"Unknown setting --{name.replace('_', '-')}.{nearest(name, self.known)}", code="unknown-setting"
+        )
 
 
 class Problems:

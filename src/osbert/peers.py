@@ -99,9 +99,14 @@ def _accumulation(value: str, settings: Settings, known: Container[str]) -> str:
 def _warmup_steps(value: str, settings: Settings, known: Container[str]) -> str:
     climb, steps = _number(value), _given(settings, "steps")
     said = "--warmup is a fraction of the steps, not their number"
-    if climb is None:
+    if not climb or climb < 0:
         return f"{said}."
-    return f"{said}: of {steps or 10_000:,.0f} steps, {climb:,.0f} are --warmup {climb / (steps or 10_000):.4g}."
+    if not steps:
+        of = max(10_000, 10 * climb)
+        return f"{said}: divide {climb:,.0f} by the steps of the run; of {of:,.0f} it is --warmup {climb / of:.4g}."
+    if climb > steps:
+        return f"{said}, and {climb:,.0f} are more than the {steps:,.0f} of the run: give a smaller one (--warmup 0.1)."
+    return f"{said}: of {steps:,.0f} steps, {climb:,.0f} are --warmup {climb / steps:.4g}."
 
 
 def _half(value: str, settings: Settings, known: Container[str]) -> str:
@@ -126,6 +131,12 @@ def _scores(value: str, settings: Settings, known: Container[str]) -> str:
     return f'Give --evaluate-every "{period}".' if "scores.evaluate_every" in known else ""
 
 
+def _stopping(value: str, settings: Settings, known: Container[str]) -> str:
+    if "patience" not in known:
+        return ""
+    return "Give --patience 3: the run then ends after three scores in a row that are not higher than the best."
+
+
 def _said(text: str) -> Advice:
     return lambda value, settings, known: text
 
@@ -143,6 +154,12 @@ OTHER: Mapping[str, Advice] = {
     "epochs num_epochs num_train_epochs max_epochs": _steps,
     "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates": _scores,
     "eval_strategy evaluation_strategy save_strategy load_best_model_at_end metric_for_best_model": _said(_LEFT_OUT),
+    "early_stopping early_stop use_early_stopping": _stopping,
+    "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size": _said(
+        "Leave it out: rows are scored in passes with a bounded number of tokens."
+    ),
+    "logging_dir log_dir": _said("Leave it out: --track tensorboard writes into the folder tensorboard of --out."),
+    "cache_dir": _said("Leave it out: models are kept in the hub's cache, which the variable HF_HUB_CACHE names."),
     "gradient_checkpointing": _said("A lower --micro-tokens takes less memory and gives the same gradient."),
     "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),
     "overwrite_output_dir": _said("Leave it out and name another --out, or remove the folder: nothing is overwritten."),

@@ -166,6 +166,16 @@ def test_lines_from_standard_input(encoder: Path, tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+def test_a_first_line_that_may_be_a_header_is_named(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for content, named in (("text\na film\n", True), ("a film\ntext\n", False)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        embed(encoder, Path("-"), out=tmp_path / f"{named}.npy")
+        assert ("--form csv" in capsys.readouterr().out) == named
+        assert len(np.load(tmp_path / f"{named}.npy")) == 2
+
+
 def test_a_table_from_standard_input_becomes_vectors_on_standard_output(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data
+from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, keep_last_of_few, small_data
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
-from osbert.tasks import load
+from osbert.runs.finetune.rows import HANDFUL, TaskRows
+from osbert.tasks import Prediction, Record, load
+from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
@@ -87,6 +91,33 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
     assert ("--settings paper" in said) == bool(changed), said
     [line] = said.splitlines()
     assert all(name.replace("_", " ") in line for name in changed or PAPER), line
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "kept"),
+    [
+        ((), HANDFUL - 1, "last"),
+        ((), HANDFUL, "best"),
+        (("--keep", "best"), 2, "best"),
+        (("--patience", "3"), 2, "best"),
+        (("--settings", "paper"), 2, "best"),
+        (("--few-shot", "linear"), 2, "best"),
+    ],
+)
+def test_a_handful_of_development_rows_choose_no_epoch(
+    plan: Callable[..., FinetunePlan], settings: Sequence[str], rows: int, kept: str
+) -> None:
+    records = [Record(number=0, texts=("x",))] * rows
+    found = keep_last_of_few(plan(*settings), [records], Path("none"))
+    assert found.scores.keep == kept
+    assert found.training == plan(*settings).training
+
+
+def test_a_handful_of_development_rows_show_no_collapse() -> None:
+    for count, said in ((HANDFUL - 1, ""), (HANDFUL, "'a'")):
+        records = [Record(number=place, texts=("x",), label="ab"[place % 2]) for place in range(count)]
+        rows: Any = SimpleNamespace(task=Classify(labels=("a", "b")), development=records)
+        assert TaskRows.collapsed(rows, [Prediction(value="a")] * count) == said
 
 
 @pytest.mark.parametrize(

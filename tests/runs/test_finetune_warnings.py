@@ -45,6 +45,8 @@ def test_texts_of_both_splits_are_counted_and_can_be_left_out() -> None:
     (said,), _ = read("classify", {"train": train, "dev": dev})
     assert "2 of 6" in said and "'Neg  text 3 '" in said and "dev, row 5; train, row 7" in said
     assert "1 of them with another label" in said and "--deduplicate" in said
+    (broken,), _ = read("classify", {"train": [*train, ("a\nline", "pos")], "dev": [("a\nline", "neg")]})
+    assert "'a line'" in broken
     warnings, records = read("classify", {"train": train, "dev": dev}, deduplicate=True)
     assert warnings == [] and (len(records["train"]), len(records["dev"])) == (38, 6)
     with refusal("no-data", "--deduplicate"):

@@ -175,9 +175,21 @@ def test_what_makes_no_run_is_refused(tune: Callable[..., FinetuneRun], tmp_path
 
 
 def test_other_scores_are_another_run(tune: Callable[..., FinetuneRun], tmp_path: Path) -> None:
-    tune(tmp_path / "run", epochs=1)
+    tune(tmp_path / "run", epochs=1, keep="best")
     with refusal("begun-with-other-settings", "scores.keep"):
         tune(tmp_path / "run", epochs=1, keep="last")
+
+
+def test_a_run_that_keeps_the_best_epoch_does_so_when_it_goes_on(
+    tune: Callable[..., FinetuneRun], tmp_path: Path
+) -> None:
+    """Its 8 development rows are too few for a new run to choose by."""
+    first = tune(tmp_path / "run", keep="best")
+    said: list[Any] = []
+    assert tune(tmp_path / "run", watch=said.append).facts["best"] == first.facts["best"]
+    assert not any("keep last" in str(event) for event in said)
+    tune(tmp_path / "new", watch=said.append)
+    assert any("keep last: 8 development rows" in str(event) for event in said)
 
 
 def test_development_rows_may_have_a_file(tune: Callable[..., FinetuneRun], table: Path, tmp_path: Path) -> None:

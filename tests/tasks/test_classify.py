@@ -306,6 +306,16 @@ def test_missing_json_keys_and_files(tmp_path: Path) -> None:
     assert {"missing-label", "unusable-row"} <= set(error.value.codes)
 
 
+def test_lists_of_labels_with_empty_cells_are_a_matter_of_multilabel(tmp_path: Path) -> None:
+    path = tmp_path / "lists.csv"
+    for cells, named in (("art;war,,art,war", True), ("art,,war", False)):
+        path.write_text("text,label\n" + "".join(f"a text {row},{cell}\n" for row, cell in enumerate(cells.split(","))))
+        with refusal("missing-label", "line 3") as raised:
+            load(Classify(data=str(path)), ("train", "dev"))
+        assert ("finetune multilabel" in str(raised.value)) == named
+        assert ("--skip-unlabelled" in str(raised.value)) != named
+
+
 def test_one_answer_to_different_labels_is_a_collapse() -> None:
     task = Classify(labels=("a", "b"))
     records = [Record(number=place, texts=("x",), label=label) for place, label in enumerate("aba")]

@@ -32,8 +32,8 @@ class VectorArguments(VectorOptions):
 
 def embed(
     model: ModelFolder,
-    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     *,
     out: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,

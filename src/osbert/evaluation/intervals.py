@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import LEAST, bootstrap, percentiles, wilson_interval
 from osbert.tasks import Prediction, Record, Task
+from osbert.terminal import counted
 
 WORK = 100_000
 """Most rows that are scored for an interval: each sample has at most WORK / LEAST rows."""
@@ -43,7 +44,7 @@ class ScoreInterval:
         """Describe the interval in one line."""
         said = (
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} ({self.method} over "
-            f"{self.rows:,} rows)"
+            f"{counted(self.rows, 'row')})"
         )
         return f"{said}: under {FEW} rows, a rough figure" if self.few else said
 

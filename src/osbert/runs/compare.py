@@ -24,7 +24,7 @@ from osbert.reports.bars import IntervalRow, interval_plot
 from osbert.reports.examples import Answer, cards
 from osbert.reports.outcomes import outcomes
 from osbert.reports.page import Section, paragraph, table, write_report
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate
 from osbert.tasks import Record
 from osbert.tasks.outcome import RecordOutcome, mean_score
@@ -118,9 +118,9 @@ class RunComparison:
         for test in self.tests:
             low, high = test.score.interval
             cells = [f"{test.first} - {test.second}", f"{test.score.difference:+.4f}", f"{low:+.4f} to {high:+.4f}"]
-            cells.append(f"{test.p_values[0]:.4f}")
+            cells.append(_p_value(test.p_values[0]))
             if test.right:
-                cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}", f"{test.p_values[1]:.4f}"]
+                cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}", _p_value(test.p_values[1])]
             rows.append(cells)
         return [head, *rows]
 
@@ -163,7 +163,8 @@ def compare(
             raise UserError(f"{out}: a comparison is written as a page: give .html.", code="unknown-output-format")
     data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
-        found = [evaluate(run, data=data, split=split, options=options, watch=watch) for run in runs]
+        told = _once(watch)  # what is said of the data is the same for each run
+        found = [evaluate(run, data=data, split=split, options=options, watch=told) for run in runs]
         comparison = compare_evaluations(run_names(runs), found)
         if claimed is not None:
             comparison_report(claimed, comparison)
@@ -228,6 +229,29 @@ def comparison_report(path: Path, found: RunComparison) -> Path:
     ]
     title = f"{len(found.runs)} runs compared on {len(found.records):,} rows"
     return write_report(path, title, sections)
+
+
+def _once(watch: Watch) -> Watch:
+    """Return a function that passes on events, but each notice only once."""
+    told: set[Notice] = set()
+
+    def first(event: object) -> None:
+        if not isinstance(event, Notice):
+            watch(event)
+        elif event not in told:
+            told.add(event)
+            watch(event)
+
+    return first
+
+
+def _p_value(value: float) -> str:
+    """Return a p-value for a table.
+
+    >>> _p_value(0.25), _p_value(1e-7)
+    ('0.2500', '<0.0001')
+    """
+    return "<0.0001" if value < 0.00005 else f"{value:.4f}"
 
 
 def _pairs(count: int) -> Iterator[tuple[int, int]]:

@@ -23,13 +23,14 @@ from osbert.runs.distil.settings import DistilSettings
 from osbert.runs.distil.student import check_student, read_student
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.defaults import fill_defaults
+from osbert.runs.finetune.defaults import fill_defaults, keep_last_of_few
 from osbert.runs.finetune.events import scores_line
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
 from osbert.runs.finetune.records import SPLITS, data_notices
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.rows import FinetuneRows
+from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.finetune.warnings import data_warnings, deduplicated
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
@@ -88,6 +89,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         records = _records(task, request.texts, settings, watch)
         plan = _plan(request, task, settings, names)
         plan = fill_defaults(plan, [_countable(task, records)], out, watch)
+        plan = keep_last_of_few(plan, [records["dev"]], out, watch)
         model, what = read_student(plan, teacher, lessons)
         check_student(model, teacher, lessons)
         table = recipe.as_table(lessons) | {"teacher": str(teacher.path), "weights": teacher.weights}
@@ -174,6 +176,7 @@ def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Reco
 
 def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: Collection[str]) -> FinetunePlan:
     """Return the plan of the student's training; `names`: the settings that the user gave."""
+    open_ = {*LENGTH} if settings.scores != ScoreSettings() else {*LENGTH, "scores.keep"}
     return FinetunePlan(
         tasks=(task,),
         paths=(name_of(task),),
@@ -183,7 +186,7 @@ def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: C
         optimizer=settings.optimizer,
         scores=settings.scores,
         comparison=Comparison(),
-        open=frozenset() if settings.defaults.settings == "paper" else frozenset(LENGTH) - {*names},
+        open=frozenset() if settings.defaults.settings == "paper" else frozenset(open_) - {*names},
         opening=settings.opening,
     )
 

@@ -10,7 +10,7 @@ from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import ENDS
-from osbert.reading.columns import TextColumns, choose
+from osbert.reading.columns import TextColumns, choose, is_known
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
@@ -67,8 +67,12 @@ class TextRows:
         return {free.get(name, name): name for name in own}
 
     def describe(self) -> str:
-        """Describe the file."""
-        return f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+        """Describe the file, and a first line of standard input that may be a header."""
+        said = f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+        first = next(self.rows(), None) if self.table.format.kind == "lines" and self.file == STREAM else None
+        if first is None or not is_known(word := first.values[self.columns.text].strip()):
+            return said
+        return f"{said}; its first line, '{word}', is a text as well: if it is a header, give --form csv"
 
     def check(self) -> list[str]:
         """Read the whole file, and return in words what has no vector.

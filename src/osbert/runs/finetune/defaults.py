@@ -12,10 +12,12 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
+from osbert.runs.finetune.rows import HANDFUL
 from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.pretrained_tokens import pretrained_tokens
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
+from osbert.terminal import counted
 from osbert.training.run_folder import RunFolder
 
 RATE_NAME = "optimizer.learning_rate"
@@ -109,6 +111,25 @@ def fill_defaults(
     return plan
 
 
+def keep_last_of_few(
+    plan: FinetunePlan, development: Sequence[Sequence[Record]], out: Path, watch: Watch = ignore
+) -> FinetunePlan:
+    """Return the plan with the last epoch kept if a task has too few development rows to choose one by.
+
+    It is unchanged if the user gave --keep or --patience, if there is one epoch (a linear layer), and for several
+    tasks. A run that is resumed in the folder `out` keeps its setting.
+    """
+    count = min(map(len, development))
+    if count >= HANDFUL or "scores.keep" not in plan.open or plan.training.few_shot == "linear" or len(plan.tasks) > 1:
+        return plan
+    facts = RunFolder(out).facts
+    if facts.get("command") == "finetune" and "scores" not in facts.get("settings", {}):
+        return plan
+    few = f"{counted(count, 'development row')} {'is' if count == 1 else 'are'} too few to choose an epoch"
+    watch(Notice(f"keep last: {few}; --keep best chooses all the same, --dev FILE gives others"))
+    return replace(plan, scores=replace(plan.scores, keep="last"))
+
+
 def _shown(plan: FinetunePlan) -> tuple[str, ...]:
     """Return the names of the settings to report."""
     few_shot = plan.training.few_shot
@@ -164,9 +185,11 @@ def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[
             f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
             "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
         )
-    return {"training.few_shot": "contrastive"} | _contrastive(plan, records), (
+    chosen = _contrastive(plan, records)
+    long = f" The texts are long, so a step has {BATCH}." if chosen["training.batch"] == BATCH else ""
+    return {"training.few_shot": "contrastive"} | chosen, (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
-        "and a linear layer is fitted to them. --few-shot none fine-tunes."
+        f"and a linear layer is fitted to them.{long} --few-shot none fine-tunes."
     )
 
 

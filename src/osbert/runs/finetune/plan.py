@@ -42,7 +42,7 @@ class FinetunePlan:
     scores: Any
     comparison: Comparison
     open: frozenset[str] = frozenset()
-    """Dotted names of the settings in `LEFT_OPEN` that the user did not give."""
+    """Dotted names of the settings in `LEFT_OPEN`, and of scores.keep, that the user did not give."""
     opening: Opening = CAREFUL
     learning_curve: bool = False
     further: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -142,7 +142,9 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         training = dataclasses.replace(training, few_shot="none")
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
-    open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
+    # The epoch to keep is open only if nothing else asks for a choice by the development rows.
+    kept = {"scores.keep"} if built.scores == type(built.scores)() else set()
+    open_ = frozenset() if fixed else frozenset({*LEFT_OPEN, *kept}) - given - frozenset(built.comparison.varied)
     if built.report.learning_curve and built.comparison.wanted:
         raise UserError(
             "--learning-curve is of one run: leave it out, or leave out --seeds, --search and --folds.",

@@ -11,7 +11,7 @@ from osbert.evaluation.intervals import ScoreInterval
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
-from osbert.reports.plot import Point, Series, line_plot, smooth
+from osbert.reports.plot import Series, line_plot, smooth
 from osbert.runs.finetune.data_map import MAP
 from osbert.runs.finetune.data_summary import data_parts
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
@@ -39,7 +39,7 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     ]
     sections = [
         *(scores for scores, *_ in tasks),
-        Section(heading="Curves", parts=_curves(lines, epochs, shown, run.course)),
+        Section(heading="Curves", parts=_curves(run, lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best.epoch)]),
         *(section for _, *others in tasks for section in others),
         *([found.section(list(run.map.records), MAP)] if run.map and (found := run.data_map) else []),
@@ -83,13 +83,16 @@ def _task_sections(
 
 
 def _curves(
-    lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], course: list[Point]
+    run: FinetuneTrainer,
+    lines: Sequence[Mapping[str, Any]],
+    epochs: Sequence[Mapping[str, Any]],
+    shown: Sequence[str],
 ) -> list[str]:
-    losses = course or curve(lines, "loss")
+    losses = run.course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
-    # Before the first step there is but the loss of the fitted layer (few-shot), which is another one.
-    passed = [line for line in epochs if line["step"]] or epochs
-    by_epoch = Series(name="mean of an epoch", points=curve(passed, "train.loss"), look="dots", color=1)
+    # In few-shot learning the loss of an epoch is that of the fitted layer.
+    name = "mean of an epoch" if run.settings.few_shot == "none" else "the fitted layer"
+    by_epoch = Series(name=name, points=curve(epochs, "train.loss"), look="dots", color=1)
     parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint"), by_epoch], title="Loss")]
     auxiliary = f"{LeftToRight().name}.loss"
     if any(auxiliary in line for line in lines):
@@ -105,7 +108,7 @@ def _curves(
         if not key.endswith(("mse", "threshold"))  # the others are shares of 1
     ]
     parts.append(line_plot(scores, title="Scores on the development rows"))
-    parts.append(line_plot([Series(name="", points=curve(lines, "learning_rate"))], title="Learning rate"))
+    parts.append(line_plot([Series(name="", points=run.rates or curve(lines, "learning_rate"))], title="Learning rate"))
     return parts
 
 

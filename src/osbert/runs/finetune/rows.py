@@ -32,6 +32,9 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer
 
+HANDFUL = 10
+"""Number of development rows below which they decide nothing: which epoch is kept, or whether a model has collapsed.
+Of two rows a good model often answers both alike, and any order of the epochs may be chance."""
 MEAN = "mean"
 """Name of the score that selects the best epoch of several tasks: the mean of their criteria."""
 
@@ -169,8 +172,11 @@ class TaskRows:
         return score(learner, self.task, self.development, self.packer)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one prediction for all development records, as `evaluation.score.collapsed`; "" if they differ."""
-        return collapsed(self.task, predictions, self.development)
+        """Return the one prediction for all development records, as `evaluation.score.collapsed`.
+
+        It is "" if they differ, and for fewer than HANDFUL records.
+        """
+        return "" if len(self.development) < HANDFUL else collapsed(self.task, predictions, self.development)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""

@@ -139,6 +139,7 @@ class FinetuneTrainer:
                 memory["losses"].append(progress.loss)
                 if progress.steps <= SHORT:
                     memory.setdefault("course", []).append((progress.step, progress.loss))
+                    memory.setdefault("rates", []).append((progress.step, progress.learning_rate))
             yield progress
             if self.is_scored(progress):
                 yield self._ended()
@@ -192,6 +193,11 @@ class FinetuneTrainer:
         return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
 
     @property
+    def rates(self) -> list[tuple[float, float]]:
+        """(step, learning rate) for the steps of `course`."""
+        return [(step, rate) for step, rate in self.trainer.memory.get("rates", ())]
+
+    @property
     def data_map(self) -> DataMap | None:
         """The data map of the training rows; None if it is switched off or there are too few scores."""
         return self.map.read(self.epochs) if self.map else None
@@ -216,8 +222,8 @@ class FinetuneTrainer:
         losses = list(memory["losses"])
         if self.settings.few_shot != "none":
             [rows] = self.rows.tasks
-            fitted = fit(self.learner, rows.task.name, rows.batches())
-            losses = losses or [fitted]
+            # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
+            losses = [fit(self.learner, rows.task.name, rows.batches())]
         epoch = self._evaluate(sum(losses) / max(len(losses), 1))
         if self.map:
             self.map.note(epoch, self.learner)

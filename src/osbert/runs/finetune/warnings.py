@@ -95,7 +95,7 @@ def overlap(task: Task, records: Splits) -> tuple[str, float]:
     pairs = repeated([record for record in records["train"] if not task.lacks(record)], development)
     if not pairs:
         return "", 0.0
-    shown = [f"'{one_line(' | '.join(one.texts)):.60}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
+    shown = [f"'{_shortened(one)}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
     other_label = sum(repr(one.label) != repr(other.label) for one, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
     said = (
@@ -104,6 +104,11 @@ def overlap(task: Task, records: Splits) -> tuple[str, float]:
     )
     size = sum(map(_size, development))
     return said, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
+
+
+def _shortened(record: Record) -> str:
+    """Return the beginning of a record's texts on one line."""
+    return f"{one_line(' '.join(' | '.join(record.texts).splitlines())):.60}"
 
 
 def _size(record: Record) -> int:

@@ -237,7 +237,8 @@ class TableSource(Source):
                     raise UnlabelledRow("the row has no label")
             # Before ValueError, of which it is a subclass.
             except UnlabelledRow as error:
-                message = f"{table.place(row.line)}: {one_line(str(error))}.{UNLABELLED}"
+                advice = UNLABELLED if self.task.skip_unlabelled else self.unlabelled_advice(table)
+                message = f"{table.place(row.line)}: {one_line(str(error))}.{advice}"
                 counts.note(message, code="missing-label", skipped=self.task.skip_unlabelled)
             except ValueError as error:
                 counts.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
@@ -250,6 +251,10 @@ class TableSource(Source):
                 counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", code="empty-text", skipped=self.task.skip_empty)
         # Only reached if the caller reads all rows: counts of a part are not kept.
         self._counts[table.called, labelled] = counts
+
+    def unlabelled_advice(self, table: Table) -> str:
+        """Return what to do about a row of a table that has no label."""
+        return UNLABELLED
 
     def _record(self, row: Row, columns: Any, table: Table) -> Record:
         record = self.record(row, columns, path=table.origin)

@@ -13,19 +13,25 @@ import numpy as np
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.tables import TableSource, UnlabelledRow
 from osbert.tasks.tables.cut import CutTask
-from osbert.tasks.tables.joined import listed
+from osbert.tasks.tables.joined import joined_labels, listed
+from osbert.terminal import one_line
 
 
 class TextSource(TableSource):
     """Reads tables with a text, or a pair of texts, and a label."""
 
     task: TextTask
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read the files `given`, or those of the task's own `data`."""
+        super().__init__(task, given)
+        self._advice: dict[str, str] = {}
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -78,6 +84,20 @@ class TextSource(TableSource):
                 code="unknown-column",
             )
         return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
+
+    def unlabelled_advice(self, table: Table) -> str:
+        """Return what to do about a row without a label; if the labels of the others look like lists, another task."""
+        if self.task.values != "classes":
+            return super().unlabelled_advice(table)
+        if table.called not in self._advice:
+            column = self.columns(table, labelled=True).label
+            cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", shown=0))}
+            joined = joined_labels(sorted(cells - {""}))
+            said = super().unlabelled_advice(table)
+            if joined:
+                said = f" '{one_line(joined[0])}' looks like several labels: osbert finetune multilabel takes these."
+            self._advice[table.called] = said
+        return self._advice[table.called]
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""

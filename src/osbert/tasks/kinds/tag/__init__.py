@@ -34,6 +34,7 @@ from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.outcomes import entities_outcome
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, passages
 from osbert.tasks.outcome import RecordOutcome
+from osbert.terminal import counted
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
@@ -209,12 +210,12 @@ class Tag(Task):
 
     def describe(self, records: Sequence[Record]) -> str:
         """Describe the numbers of sentences and entities of a split."""
-        known = [record for record in records if isinstance(record, TaggedText)]
-        sentences = sum(len(record.sentences) for record in known)
-        counts = Counter(span.type for record in known for span in record.label or ())
+        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
+        counts = Counter(span.type for record in records for span in record.label or ())
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
-        return f"{sentences:,} sentences in {len(records):,} rows, {counts.total():,} entities ({listed}{more})"
+        found = f"{counted(sentences, 'sentence')} in {counted(len(records), 'row')}"
+        return f"{found}, {counted(counts.total(), 'entity', 'entities')} ({listed}{more})"
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
@@ -245,9 +246,7 @@ class Tag(Task):
     def record_of(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
-            raise UserError(
-                f"The task {self.name} reads one text at a time, not {len(texts)}.", code="wrong-number-of-texts"
-            )
+            raise UserError(f"{self.name} reads one text at a time, not {len(texts)}.", code="wrong-number-of-texts")
         return TaggedText(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
 
     # The model.
