@@ -32,6 +32,7 @@ osbert.finetune
 osbert.finetune_glue
 osbert.generate
 osbert.load
+osbert.mix_corpora
 osbert.predict
 osbert.pretrain
 osbert.score
@@ -54,8 +55,8 @@ osbert.sklearn.TextRegressor
 METHODS = {
     Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner not_applied "
     "predict predict_encoded predict_records score sentence_model states states_of stream writes",
-    Run: "facts model reported",
-    FinetuneRun: "errors facts interval metrics model predict reported tasks",
+    Run: "facts local_folder model reported",
+    FinetuneRun: "errors facts interval local_folder metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
 SHOWN = [

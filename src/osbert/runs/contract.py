@@ -71,7 +71,7 @@ class Run:
             object.__setattr__(self, "folder", self.folder.absolute())
 
     @property
-    def place(self) -> Path:
+    def local_folder(self) -> Path:
         """The folder on this machine: a copy, without checkpoints, if the run is on an object store."""
         return local_copy(self.folder, without=OF_RUNS)
 
@@ -80,11 +80,11 @@ class Run:
         """The facts in run.json on the end of the run."""
         from osbert.training.run_folder import RunFolder  # late: `import osbert` needs Watch alone
 
-        return dict(RunFolder(self.place).facts["finished"])
+        return dict(RunFolder(self.local_folder).facts["finished"])
 
     @cached_property
     def model(self) -> Engine:
         """The run's model, opened like `osbert.load` does."""
         from osbert.inference.engine import load  # torch takes seconds to import
 
-        return load(self.place)
+        return load(self.local_folder)

@@ -82,7 +82,7 @@ class EncoderRun(Run):
     @property
     def metrics(self) -> dict[str, Any]:
         """The last value of every metric, such as "mlm.loss" and "held_out.mlm.loss"."""
-        return {name: value for line in read_lines(self.place / NAME) for name, value in line.items()}
+        return {name: value for line in read_lines(self.local_folder / NAME) for name, value in line.items()}
 
 
 def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
