@@ -126,7 +126,7 @@ def test_keywords_override_by_the_same_names() -> None:
         ({"doors": "4"}, ("invalid-value", "doors", "integer", "'4'")),
         ({"power": "2"}, ("invalid-value", "power", "number", "'2'")),
         ({"turbo": "true"}, ("invalid-value", "turbo", "true|false", "'true'")),
-        ({"no_turbo": True}, ("unknown-setting", "--no_turbo", "'turbo'")),
+        ({"no_turbo": True}, ("unknown-setting", "--no-turbo", "'turbo'")),
         ({"engine": {"power": 1}}, ("unknown-setting", "--engine")),
     ],
 )

@@ -203,7 +203,7 @@ def test_all_sets_are_checked_before_the_first_is_trained(encoder: Path, tmp_pat
     with refusal("unknown-label", "CoLA: ", "'2'", "'entailment'"):
         finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
-    with refusal("unknown-label", "--class_weights"):
+    with refusal("unknown-label", "--class-weights"):
         finetune("glue", "--class-weights", "balanced", model=encoder, data=data, out=tmp_path / "runs")
     shutil.copy(data / "SST-2" / "train.tsv", data / "SST-2" / "train.csv")
     (data / "MRPC" / "dev-00000-of-00002.parquet").touch()

@@ -43,7 +43,7 @@ def test_a_collapse_is_one_line(
     encoder: Path, settings: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "table.csv"
-    table.write_text("text,label\n" + f'good film,"{FORGED}"\n' * 30 + "good film,neg\n" * 10)
+    table.write_text("text,label\n" + f'good film,"{FORGED}"\n' * 90 + "good film,neg\n" * 30)
     finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
     said = capsys.readouterr().out
     assert r"every development row is 'pos\nerror: x'" in said and not own_line(said)

@@ -15,7 +15,7 @@ from osbert.console import file_consoles
 from osbert.lock import claim
 from osbert.runs.analyse.run import AnalysisProgress
 from osbert.runs.embed import run as embed_run
-from osbert.runs.explain import ExplanationProgress
+from osbert.runs.explained_rows import ExplanationProgress
 from refusals import refusal
 
 

@@ -31,13 +31,13 @@ def test_each_row_has_its_score_and_the_file_its_perplexity(runs: dict[str, Path
     expected = osbert.load(runs["pretrained"]).score([text for text in TEXTS if text])
     found = [row for row in rows if row["log_likelihood"]]
     assert [float(row["log_likelihood"]) for row in found] == pytest.approx(
-        [one.log_likelihood for one in expected], abs=1e-5
+        [one.log_likelihood for one in expected], abs=1e-4
     )
     assert [int(row["tokens 2"]) for row in found] == [one.tokens for one in expected]
     total = math.fsum(one.log_likelihood for one in expected)
     assert (tally.rows, tally.empty, tally.tokens) == (5, 1, sum(one.tokens for one in expected))
-    assert tally.perplexity == pytest.approx(math.exp(-total / tally.tokens), rel=1e-5)
-    assert tally.word_perplexity == pytest.approx(math.exp(-total / tally.words), rel=1e-5)
+    assert tally.perplexity == pytest.approx(math.exp(-total / tally.tokens), rel=1e-4)
+    assert tally.word_perplexity == pytest.approx(math.exp(-total / tally.words), rel=1e-4)
 
 
 def test_a_stopped_call_goes_on_to_the_same_file(

@@ -205,7 +205,7 @@ def explain(
     rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
     its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
     check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
-    ExplanationProgress (osbert.runs.explain). For texts that are no file: `load(run).explain`. Raises
+    ExplanationProgress (osbert.runs.explained_rows). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)

@@ -211,7 +211,7 @@ class _FileScoring:
             "words": sum(one.words for one in scored),
             "unknown": sum(one.unknown for one in scored),
             # fsum rounds once: the sum of a window does not depend on the order of its terms.
-            "millionths": round(math.fsum(one.log_likelihood for one in scored) * MILLIONTHS),
+            "millionths": round(math.fsum(_rounded(one.log_likelihood) for one in scored) * MILLIONTHS),
         }
         return "".join(lines), {name: tally.get(name, 0) + value for name, value in counts.items()}
 
@@ -225,13 +225,19 @@ class _FileScoring:
 
     def _row(self, row: Row, score: TextLikelihood | None) -> str:
         said: Mapping[str, Any] = {} if score is None else score.as_dict()
-        cells = {name: said.get(column) for name, column in zip(self._names, COLUMNS, strict=True)}
+        cells = {name: _rounded(said.get(column)) for name, column in zip(self._names, COLUMNS, strict=True)}
         if self.suffix == ".jsonl":
-            return as_json({**(row.source or row.values), **cells, "pieces": said.get("pieces")}) + "\n"
-        shown = ["" if cell is None else f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells.values()]
+            pieces = said and [{name: _rounded(value) for name, value in piece.items()} for piece in said["pieces"]]
+            return as_json({**(row.source or row.values), **cells, "pieces": pieces or None}) + "\n"
+        shown = ["" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells.values()]
         return self._line([*(row.values.get(name, "") for name in self._columns), *shown])
 
     def _line(self, cells: Sequence[object]) -> str:
         line = io.StringIO()
         csv.writer(line, delimiter="\t" if self.suffix == ".tsv" else ",", lineterminator="\n").writerow(cells)
         return line.getvalue()
+
+
+def _rounded(value: Any) -> Any:
+    """Return a number with four decimals: further ones depend on the other rows of a batch, by the rounding of fp32."""
+    return round(value, 4) if isinstance(value, float) else value

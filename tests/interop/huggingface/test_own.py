@@ -47,9 +47,9 @@ def test_it_comes_back_bit_for_bit_and_is_refused_by_name_elsewhere(
 
 def test_the_user_is_told_why(make_learner: Callable[..., Learner]) -> None:
     told = [huggingface.closed_to_others(make_learner([], **change).backbone.architecture) for change in CHANGES]
-    assert "none with normalization = pre." in told[0]
-    assert "none with biases = False." in told[1]
-    assert "none with normalization = pre and biases = False." in told[2]
+    assert "no model with normalization = pre" in told[0]
+    assert "no model with biases = False" in told[1]
+    assert "no model with normalization = pre and biases = False" in told[2]
     for positions in ("learned", "rotary"):
         assert not huggingface.closed_to_others(make_learner([], positions=positions).backbone.architecture)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -265,6 +266,15 @@ def test_a_single_text_has_no_figure_without_an_interval(runs: dict[str, Path], 
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.unfinished").exists()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, also where a shell has started the tests in the background, with SIGINT ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_ends_the_command_with_what_is_kept(
     runs: dict[str, Path],
     folder: Path,

@@ -30,7 +30,6 @@ from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_develo
 from osbert.runs.finetune.records import SPLITS, data_notices
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.finetune.warnings import data_warnings, deduplicated
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
@@ -176,7 +175,7 @@ def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Reco
 
 def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: Collection[str]) -> FinetunePlan:
     """Return the plan of the student's training; `names`: the settings that the user gave."""
-    open_ = {*LENGTH} if settings.scores != ScoreSettings() else {*LENGTH, "scores.keep"}
+    open_ = {*LENGTH} if settings.scores.patience else {*LENGTH, "scores.keep"}
     return FinetunePlan(
         tasks=(task,),
         paths=(name_of(task),),

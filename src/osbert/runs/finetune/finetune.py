@@ -19,9 +19,9 @@ from osbert.runs.finetune.learning_curve import learning_curve
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.runs.finetune.result import FinetuneRun
-from osbert.runs.study.folds import cross_validate
+from osbert.runs.study.folds import all_rows, cross_validate
 from osbert.runs.study.trials import compare
-from osbert.tasks import Task
+from osbert.tasks import Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RunFolder
@@ -66,6 +66,15 @@ def finetune(
     return run if own.path == Path(out) else replace(run, folder=Path(out))
 
 
+def _development(plan: FinetunePlan, records: Sequence[Splits]) -> list[Sequence[Record]]:
+    """Return the rows by which epochs are chosen: of each task, and with folds also about those of one fold."""
+    development: list[Sequence[Record]] = [splits["dev"] for splits in records]
+    if plan.comparison.folds:
+        rows = all_rows(plan.task, records[0])
+        development.append(rows[: len(rows) // plan.comparison.folds])
+    return development
+
+
 def finetune_plan(
     plan: FinetunePlan,
     records: Sequence[Splits],
@@ -76,7 +85,7 @@ def finetune_plan(
     """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
     given = plan
     plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
-    plan = keep_last_of_few(plan, [splits["dev"] for splits in records], out, watch)
+    plan = keep_last_of_few(plan, _development(plan, records), out, watch)
     if plan.comparison.folds:
         cross_validate(plan, records, out, watch, wish)
     elif plan.comparison.wanted:

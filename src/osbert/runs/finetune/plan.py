@@ -142,8 +142,8 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         training = dataclasses.replace(training, few_shot="none")
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
-    # The epoch to keep is open only if nothing else asks for a choice by the development rows.
-    kept = {"scores.keep"} if built.scores == type(built.scores)() else set()
+    # The epoch to keep is open unless the user asks for a choice by the development rows.
+    kept = set() if built.scores.patience or f"{name}.kept_by" in given else {"scores.keep"}
     open_ = frozenset() if fixed else frozenset({*LEFT_OPEN, *kept}) - given - frozenset(built.comparison.varied)
     if built.report.learning_curve and built.comparison.wanted:
         raise UserError(
