@@ -158,7 +158,9 @@ def planned(
     case = SETS[wanted.set]
     words = [*words, "--length", str(case.length), "--seed", str(wanted.seed), "--device", "cpu", *case.settings]
     plan = read_plan(case.task, given(words, schema(case.task)), model=model, data=data_of(wanted.set, data))
-    task, splits = records(wanted, data, most)
+    _, splits = records(wanted, data, most)
+    # Not the task of `records`: the plan's own has the settings of the side, such as features=mix.
+    task = plan.task.fitted(loaded(wanted.set, data)[1]["train"]).fitted(splits["train"])
     return dataclasses.replace(plan, tasks=(task,)), splits
 
 
