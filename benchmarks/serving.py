@@ -3,13 +3,16 @@
 python benchmarks/serving.py [--run RUN] [--recipe bert-small] [--texts FILE] [--clients 64] [--seconds 60]
 
 The plain handlers call `Engine.predict` for each request, one in FastAPI's threads (def), one in its loop (async def).
-Without --run the model is a classifier of the recipe's size with random weights, without --texts the texts are words of
-its vocabulary, 5 to 45 a text. Servers run one after the other; the load comes from a process of its own.
+"onnxruntime" is the exported model behind the same dynamic batching, `osbert serve` of the export; it is left out where
+the extra onnx is not installed. Without --run the model is a classifier of the recipe's size with random weights,
+without --texts the texts are words of its vocabulary, 5 to 45 a text. Servers run one after the other; the load comes
+from a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import socket
 import sys
@@ -19,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from osbert.runs.export.run import export
+from osbert.runs.export.settings import ExportSettings
 from serving_load import Loading, Server, serving
 from serving_models import make_bodies, make_run
 
@@ -50,11 +55,21 @@ def main() -> None:
                 found[f"plain, {kind}"] = measured(server, bodies, chosen)
         with serving([run], *chosen.options.split()) as server:
             found["osbert serve"] = measured(server, bodies, chosen)
-        for name, one in found.items():
+        if importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnx"):
+            with serving([exported(run, Path(name) / "exported")], *chosen.options.split()) as server:
+                found["onnxruntime"] = measured(server, bodies, chosen)
+        for side, one in found.items():
             times = " ".join(f"{one[share] * 1000:6.0f} ms" for share in ("p50", "p95", "p99"))
-            print(f"{name:24} {rate(one):10.1f} {times}   {json.dumps(one['ends'])}")
+            print(f"{side:24} {rate(one):10.1f} {times}   {json.dumps(one['ends'])}")
     best = max((found[f"plain, {kind}"] for kind in PLAIN), key=rate)
     print(f"{rate(found['osbert serve']) / rate(best):.2f} times the requests/s of the better plain one")
+    if "onnxruntime" in found:
+        print(f"{rate(found['osbert serve']) / rate(found['onnxruntime']):.2f} times those of onnxruntime")
+
+
+def exported(run: Path, folder: Path) -> Path:
+    """Export a run, with its weights in fp32, and return the folder."""
+    return export(run, out=folder, settings=ExportSettings(unchecked=True)).folder
 
 
 def measured(server: Server, bodies: Path, chosen: argparse.Namespace) -> dict[str, Any]:
