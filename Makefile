@@ -1,4 +1,4 @@
-# make install | demo | test | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test faults check map notebook tutorials docs gpu-ready gpu clean browser
+.PHONY: help install demo test faults check map notebook tutorials docs gpu-ready gpu gpu-more clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -24,6 +24,7 @@ help:
 	@echo "make docs      build the documentation site into build/site; links and spelling are checked"
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
 	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
+	@echo "make gpu-more  the further measurements on a GPU, with results beside those of make gpu"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
 
 install: $(VENV)/.installed
@@ -62,8 +63,10 @@ gpu-ready: $(VENV)/.made
 	@$(BIN)/python tools/gpu_ready.py
 
 # With the Python that has torch for CUDA: nothing is installed. A stage that fails or runs out of time stops no other.
-gpu:
-	@status=0; for stage in tests base large encoding; do \
+gpu: STAGES := tests base large encoding
+gpu-more: STAGES := generation flex
+gpu gpu-more:
+	@status=0; for stage in $(STAGES); do \
 		echo "$$stage:"; $(GPU_PYTHON) benchmarks/gpu.py $$stage --out $(GPU_OUT) || status=$$?; \
 	done; exit $$status
 

@@ -1,14 +1,19 @@
 """The hour on a GPU: stages that test and measure osbert on one H100 or H200, each within its minutes, without network.
 
-    python benchmarks/gpu.py STAGE --out DIR [--seconds N] [--device cuda]      # STAGE: tests, base, large, encoding
+    python benchmarks/gpu.py STAGE --out DIR [--seconds N] [--device cuda]      # STAGE: of those below
 
 Before, on a machine with network and no GPU: `make gpu-ready` (tools/gpu_ready.py) puts the packages that the GPU's
-machine may lack into build/gpu/wheels. `make gpu` runs all stages, most telling first:
+machine may lack into build/gpu/wheels. `make gpu` runs the first set of stages, most telling first:
 
     tests      the tests that need CUDA, one file after the other: varlen beside reference, halving, exact resumption
     base       pretraining of BERT BASE at 128 and 512 tokens beside transformers
     large      the same of BERT LARGE
     encoding   5,000 generated texts to vectors beside transformers
+
+`make gpu-more` runs the further ones:
+
+    generation     osbert beside transformers' generate, greedily and with 4 beams
+    flex           flex attention beside varlen and sdpa
 
 A stage starts no measurement after its time is up, and ends a side that does not answer by then. Each measurement is
 in DIR/STAGE.json the moment it is made; DIR/STAGE.md has the rows for docs/results.md, and DIR/STAGE.log what the
@@ -258,6 +263,20 @@ def run_encoding(account: Account, chosen: argparse.Namespace) -> None:
     gpu_encoding.measure(account, chosen)
 
 
+def run_generation(account: Account, chosen: argparse.Namespace) -> None:
+    """Measure texts that are written beside transformers."""
+    import gpu_generation
+
+    gpu_generation.measure(account, chosen)
+
+
+def run_flex(account: Account, chosen: argparse.Namespace) -> None:
+    """Measure flex attention beside osbert's kernels."""
+    import gpu_flex
+
+    gpu_flex.measure(account, chosen)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """A stage, the seconds it may take, and the head of its table."""
@@ -286,12 +305,25 @@ STAGES = {
         header=("model", "side", "texts/s", "osbert over it", "GPU memory, MB", "smallest cosine"),
     ),
 }
-"""In the order of what they tell; together 22 minutes."""
+"""The first set, in the order of what they tell; together 22 minutes."""
+MORE = {
+    "generation": Stage(
+        run=run_generation,
+        seconds=300,
+        header=("texts", "beams", "osbert, pieces/s", "transformers", "osbert over it", "the same text"),
+    ),
+    "flex": Stage(
+        run=run_flex,
+        seconds=180,
+        header=("lengths up to", "kernel", "ms a pass", "first pass, s", "largest distance from reference"),
+    ),
+}
+"""The further stages."""
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Run a stage and return its exit status."""
-    stage = STAGES[chosen.stage]
+    stage = (STAGES | MORE)[chosen.stage]
     provided = provide(chosen.ready)
     chosen.out.mkdir(parents=True, exist_ok=True)
     clock = Clock(stage.seconds if chosen.seconds is None else chosen.seconds)
@@ -311,9 +343,9 @@ def run(chosen: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=[*STAGES])
+    parser.add_argument("stage", choices=[*STAGES, *MORE])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, help="the stage's own: see STAGES")
+    parser.add_argument("--seconds", type=float, help="the stage's own: see STAGES and MORE")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--ready", type=Path, default=READY, help="the folder that make gpu-ready made")
     parser.add_argument("--small", action="store_true", help="tiny models, for a look at the script itself")

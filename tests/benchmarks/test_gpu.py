@@ -167,6 +167,29 @@ def test_encoding_in_small(stage, tmp_path: Path, capfd) -> None:
     assert all(one["texts"] == 24 and len(one["seconds"]) == 5 for one in found["measurements"])
 
 
+def test_writing_in_small(stage, tmp_path: Path) -> None:
+    status, found = stage("generation", "--seconds", "500")
+    assert status == 0
+    table = rows(tmp_path, "generation")
+    assert [row[:2] for row in table] == [["2", "1"], ["1", "2"]]
+    assert all(one["ratio"] > 0 and len(one["seconds"]) == 1 for one in found["measurements"])
+
+
+def test_flex_attention_in_small(stage, tmp_path: Path) -> None:
+    status, found = stage("flex", "--seconds", "500")
+    assert status == 0
+    assert [row[:2] for row in rows(tmp_path, "flex")] == [["16", "sdpa"], ["16", "flex"]]
+    assert all(one["distance"] < 0.05 for one in found["measurements"])
+
+
+@pytest.mark.parametrize("name", ["generation", "flex"])
+def test_a_further_stage_without_time_starts_nothing(gpu, stage, name: str) -> None:
+    status, found = stage(name, "--seconds", "0")
+    assert status == gpu.UNFINISHED
+    assert not found["measurements"] and found["left_out"]
+    assert gpu.MORE[name].seconds <= 9 * 60
+
+
 def test_packages_that_lack_are_taken_from_the_wheels_and_no_others(gpu, tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     for name in ("zz_missing", "torch", "pytest"):
