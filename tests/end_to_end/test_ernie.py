@@ -207,7 +207,11 @@ def test_phrases_are_found_by_a_function_that_is_trusted(
         osbert.build_corpus(texts, phrases="own_spans:find", trust=True, **given)
     (tmp_path / "own_spans.py").write_text("find = lambda text: ['Bada Kefe'] * ('Bada Kefe' in text)\n")
     importlib.invalidate_caches()
-    for name in ("own_spans:other", "nowhere:find"):
+    (tmp_path / "one_span.py").write_text("find = 'Bada Kefe'.strip\none = lambda text: text\nnone = 3\n")
+    for name in ("one_span:one", "one_span:find"):
+        with refusal("invalid-value", name):
+            osbert.build_corpus(texts, phrases=name, trust=True, **given)
+    for name in ("own_spans:other", "nowhere:find", "one_span:none"):
         with refusal("component-not-importable", name.split(":")[0]):
             osbert.build_corpus(texts, phrases=name, trust=True, **given)
     built = osbert.build_corpus(texts, phrases="own_spans:find", trust=True, **given)

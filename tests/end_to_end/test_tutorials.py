@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +43,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return renewed
 
 
-@pytest.mark.parametrize("name", TUTORIALS.pages())
+SHORT = ("getting-started", "getting-started.zh", "tutorials/classify")
+"""The pages of every test run. The others take minutes: OSBERT_TUTORIALS=long."""
+
+
+@pytest.mark.parametrize("name", TUTORIALS.pages() if os.environ.get("OSBERT_TUTORIALS") == "long" else SHORT)
 def test_a_page_shows_what_its_commands_print(name: str, run: Callable[[str], str]) -> None:
     assert not TUTORIALS.differences(TUTORIALS.text_of(name), run(name)), "`make tutorials` stores the outputs anew"
 

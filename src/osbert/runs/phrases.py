@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -167,14 +167,27 @@ def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
         )
     module, _, name = source.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
+        if callable(function):
+            return partial(_called, function, source)
+        problem = f"{module}.{name} is not a function."
     except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         problem = f"no module named '{error.name}'. Is it on PYTHONPATH?"
     except AttributeError:
         problem = f"{module} has no '{name}'."
     raise UserError(f"--phrases {source}: {problem}", code="component-not-importable")
+
+
+def _called(function: Callable[[str], Iterable[str]], source: str, text: str) -> Iterable[str]:
+    """Return a text's phrases. Raises UserError unless they are several."""
+    found = function(text)
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise UserError(
+            f"--phrases {source} gave {found!r:.60} for a text: it must return a list of phrases.", code="invalid-value"
+        )
+    return found
 
 
 def _frequent(phrases: Iterable[str]) -> set[str]:

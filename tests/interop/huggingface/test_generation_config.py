@@ -113,7 +113,7 @@ def test_a_t5_writes_with_its_own_settings(settings: dict[str, Any], tmp_path: P
 def test_given_options_count_more_and_by_our_own_equation() -> None:
     own = writing_defaults(CNN, DecoderStart(before=(0,), end=2)).options
     assert (own.beams, own.most, own.least, own.no_repeat, own.length_penalty) == (4, 22, 7, 3, 2.0)
-    assert own.rules.closed and own.rules.early and own.rules.scoring == "pieces"
+    assert own.rules.closed and own.rules.stops == "first" and own.rules.scoring == "pieces"
     assert own.score(-6.0, 2) == -6.0 / 9
     given = GivenOptions(length_penalty=1.0, most=30).over(own)
     assert (given.score(-6.0, 7), given.most, given.beams) == (-3.0, 30, 4)

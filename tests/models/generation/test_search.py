@@ -21,7 +21,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation import steps
 from osbert.models.generation.left_to_right import LeftToRightDecoder
-from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, likeliest, write
+from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, _Search, likeliest, write
 from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules, Precision
 from osbert.models.heads.predictions import MaskedLanguageHead
 from refusals import refusal
@@ -322,3 +322,15 @@ def test_transformers_writes_the_same(beams: int, tmp_path: Path) -> None:
 def test_settings_that_cannot_be(options: dict[str, Any], code: str) -> None:
     with refusal(code, *options):
         GenerationOptions(**options).require_possible()
+
+
+@pytest.mark.parametrize(("stops", "won"), [("bound", False), ("now", True), ("first", True)])
+def test_a_search_ends_by_its_rule(stops: Any, won: bool) -> None:
+    """An open text of 12 pieces at -30 could pass -0.5 at 512 pieces (-0.06), and does not at its own length (-2.5)."""
+    rules = GenerationRules(scoring="pieces", stops=stops)
+    options = GenerationOptions(beams=2, most=512, length_penalty=1.0, rules=rules)
+    search = _Search(row=0, open=[(-30.0, [1] * 12)])
+    assert not search.is_won(options)
+    search.end(-4.0, [1] * 9, "end", options)
+    search.end(-5.0, [1] * 9, "end", options)
+    assert search.is_won(options) == won

@@ -17,6 +17,8 @@ NAMES = {"num_beams": "beams", "max_new_tokens": "most", "min_new_tokens": "leas
 LENGTHS = {"max_length": "most", "min_length": "least"}
 """The same, of the decoder's whole sequence: with its first pieces, and with the text that a decoder alone goes on."""
 PENALTY, EARLY, FIRST, LAST = "length_penalty", "early_stopping", "forced_bos_token_id", "forced_eos_token_id"
+STOPS = {False: "now", True: "first", "never": "bound"}
+"""Values of early_stopping, by which False is the default, and our rules for the end of a search."""
 SUPPRESSED = {"suppress_tokens": "never", "begin_suppress_tokens": "never_first"}
 IGNORED = (
     "_from_model_config", "transformers_version", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id",
@@ -129,9 +131,10 @@ def _rules(said: Mapping[str, Any], start: DecoderStart, *, beams: int) -> tuple
     """Return our rules by name, and the names of their settings that became them, or hold here anyway."""
     rules: dict[str, Any] = {}
     used = set()
-    if type(said.get(EARLY)) is bool:
-        rules["early"] = said[EARLY] and beams > 1
-        used.add(EARLY)
+    early = said.get(EARLY) or False
+    if isinstance(early, bool | str) and (stops := STOPS.get(early)) is not None:
+        rules["stops"] = stops if beams > 1 else "bound"
+        used.update({EARLY} & {*said})
     if said.get(FIRST) in start.before[-1:]:
         used.add(FIRST)
     if LAST in said and said[LAST] == start.end:

@@ -212,12 +212,13 @@ class _Search:
     open: list[tuple[float, list[int]]]
     best: WrittenRow | None = None
     score: float = NEVER
-    ended: int = 0
+    finished: list[float] = field(default_factory=list)
+    """The scores of the best finished texts, at most as many as there are beams."""
 
     def end(self, total: float, pieces: list[int], ended: Ending, options: GenerationOptions) -> None:
         """Keep a finished text if it is the best so far. The end piece counts for its length."""
         score = options.score(total, len(pieces) + (ended == "end"))
-        self.ended += 1
+        self.finished = sorted([*self.finished, score], reverse=True)[: options.beams]
         # Also a score that is NaN, so that the caller sees it in the log-probability.
         if not score <= self.score:
             self.score = score
@@ -225,9 +226,12 @@ class _Search:
 
     def is_won(self, options: GenerationOptions) -> bool:
         """Return whether no open text can surpass the best one, since log-probabilities only decrease."""
-        if not self.open or (options.rules.early and self.ended >= options.beams):
+        full = len(self.finished) >= options.beams
+        if not self.open or (options.rules.stops == "first" and full):
             return True
         total, pieces = self.open[0]
+        if options.rules.stops == "now":
+            return full and self.finished[-1] >= options.score(total, len(pieces))
         # A positive penalty favours long texts: the bound is the score at the largest length.
         longest = options.most if options.length_penalty > 0 else len(pieces) + 1
         return self.best is not None and self.score >= options.score(total, longest)

@@ -42,14 +42,15 @@ class GenerationRules:
     """Rules of generation that a model's folder sets, and no option does.
 
     `scoring`: by what power a text's log-probability is divided in beam search: of (5 + pieces) / 6, or of the number
-    of pieces, `counted` pieces of the prompt included. `early`: whether a search ends with its first `beams` finished
-    texts. `closed`: whether a text of `most` pieces ends with the end piece. `never`, `never_first`: ids of pieces that
-    no text has, or that no text begins with.
+    of pieces, `counted` pieces of the prompt included. `stops`: when a search ends: once no open text can surpass the
+    best one; with its first `beams` finished texts; or once the best open text, at its length now, is not better than
+    the worst of the `beams` best finished ones. `closed`: whether a text of `most` pieces ends with the end piece.
+    `never`, `never_first`: ids of pieces that no text has, or that no text begins with.
     """
 
     scoring: Literal["wu", "pieces"] = "wu"
     counted: int = 0
-    early: bool = False
+    stops: Literal["bound", "first", "now"] = "bound"
     closed: bool = False
     never: tuple[int, ...] = ()
     never_first: tuple[int, ...] = ()

@@ -90,7 +90,8 @@ class Attention(nn.Module):
     def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
         dropout = self.dropout if self.training else 0.0
-        if has_long(layout) and not dropout and not torch.is_grad_enabled():
+        # Biases that were computed for the whole layout, with gradients, are not cut into blocks.
+        if layout.biases is None and has_long(layout) and not dropout and not torch.is_grad_enabled():
             mixed = self.in_blocks(query, key, value, layout)
         else:
             query, layout = self._with_distances(query, key, layout)

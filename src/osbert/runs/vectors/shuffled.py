@@ -19,18 +19,20 @@ def write_shuffled(blocks: Iterable[Cells], folder: Path, *, heaps: int, rng: np
     Each cell goes onto one of `heaps` by chance, and each heap is shuffled in memory: every order is equally likely.
     """
     paths = [folder / f"pairs-heap-{number}" for number in range(heaps)]
+    for path in folder.glob("pairs-heap-*"):  # of a call that was stopped
+        path.unlink()
     total = 0
-    with ExitStack() as opened:
-        files = [opened.enter_context(path.open("wb")) for path in paths]
-        for block in blocks:
-            cells = np.empty(len(block[0]), CELL)
-            for name, column in zip(CELL.names or (), block, strict=True):
-                cells[name] = column
-            heap = rng.integers(heaps, size=len(cells))
-            ordered, bounds = cells[np.argsort(heap, kind="stable")], np.cumsum(np.bincount(heap, minlength=heaps))
-            for file, some in zip(files, np.split(ordered, bounds[:-1]), strict=True):
+    for block in blocks:
+        cells = np.empty(len(block[0]), CELL)
+        for name, column in zip(CELL.names or (), block, strict=True):
+            cells[name] = column
+        heap = rng.integers(heaps, size=len(cells))
+        ordered, bounds = cells[np.argsort(heap, kind="stable")], np.cumsum(np.bincount(heap, minlength=heaps))
+        for path, some in zip(paths, np.split(ordered, bounds[:-1]), strict=True):
+            # One file is open at a time: there may be more heaps than files that a process may open.
+            with path.open("ab") as file:
                 some.tofile(file)
-            total += len(cells)
+        total += len(cells)
     parts = {name: folder / f"pairs-{name}.npy.part" for name in CELL.names or ()}
     with ExitStack() as opened:
         columns = {name: opened.enter_context(path.open("wb")) for name, path in parts.items()}
@@ -38,9 +40,9 @@ def write_shuffled(blocks: Iterable[Cells], folder: Path, *, heaps: int, rng: np
             form = {"descr": CELL[name].str, "fortran_order": False, "shape": (total,)}
             np.lib.format.write_array_header_1_0(file, form)
         for path in paths:
-            cells = rng.permutation(np.fromfile(path, CELL))
+            cells = rng.permutation(np.fromfile(path, CELL)) if path.exists() else np.empty(0, CELL)
             for name, file in columns.items():
                 cells[name].tofile(file)
-            path.unlink()
+            path.unlink(missing_ok=True)
     for name, path in parts.items():
         path.replace(folder / f"pairs-{name}.npy")
