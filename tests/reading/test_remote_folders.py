@@ -53,6 +53,15 @@ def tidy(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoints" / f"step-{step}")
 
 
+def checkpoint(folder: OutputFolder, step: int) -> None:
+    for name in files_of(step):
+        write(folder.path / name, "{}")
+
+
+def files_of(step: int) -> list[str]:
+    return [f"checkpoints/step-{step}/{name}" for name in ("manifest.json", "weights")]
+
+
 def train(folder: OutputFolder) -> int:
     """Go on from the newest checkpoint to the end, as a run does; return the step that it went on from."""
     path = folder.path
@@ -199,6 +208,52 @@ def test_an_upload_that_fails_is_done_by_the_same_command(
         raise UserError("no")
     with output_folder(OUT, CORPUS) as folder:
         assert build(folder), "what is not in the store is kept"
+
+
+def test_old_checkpoints_vanish_while_the_folder_is_looked_through(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Path.stat
+
+    def late(path: Path, *given: Any, **named: Any) -> Any:
+        facts = look(path, *given, **named)
+        if path.parent.name == "step-1":
+            shutil.rmtree(path.parent, ignore_errors=True)
+        return facts
+
+    with output_folder(OUT, RUN) as folder:
+        write(folder.path / "run.json", "{}")
+        for step in (1, 2):
+            checkpoint(folder, step)
+        monkeypatch.setattr(Path, "stat", late)
+        folder.push()
+        monkeypatch.undo()
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
+
+
+def test_a_removal_whose_answer_is_lost_is_done(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def losing(action: Callable[..., Any]) -> Callable[..., Any]:
+        """Do what is asked, but lose the answer; the same request finds nothing then, as other stores say."""
+        done = set()
+
+        def request(path: str, **named: Any) -> None:
+            if path in done:
+                raise FileNotFoundError(path)
+            done.add(path)
+            action(path, **named)
+            raise ConnectionError("reset by peer")
+
+        return request
+
+    with monkeypatch.context() as patched:
+        patched.setattr("osbert.reading.remote.time.sleep", lambda _: None)
+        for name in ("rm", "rm_file"):
+            patched.setattr(s3, name, losing(getattr(s3, name)))
+        with output_folder(OUT, RUN) as folder:
+            write(folder.path / "run.json", "{}")
+            checkpoint(folder, 1)
+            folder.push()
+            shutil.rmtree(folder.path / "checkpoints")
+            checkpoint(folder, 2)
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
 
 
 def test_what_else_lies_there(s3: Any) -> None:
