@@ -143,11 +143,58 @@ def test_a_machine_is_lost_between_any_two_requests(
             steps.append(train(folder))
         assert contents(s3) == whole
     assert steps == sorted(steps) and {*steps} == {0, *range(1, LAST + 1)}
-    # The lost machine comes back, with less than the store has by now.
-    machine("lost-4")
+    # The lost machines come back, with less than the store has by now.
+    for after in (4, count[0] // 2, count[0] - 1):
+        machine(f"lost-{after}")
+        with output_folder(OUT, RUN) as folder:
+            assert (folder.path / "config.json").exists(), "finished"
+            assert train(folder) == LAST
+        assert contents(s3) == whole
+
+
+def test_a_machine_with_the_last_checkpoint_finds_the_run_finished_by_another(
+    s3: Any, tmp_path: Path, machine: Callable[[str], None]
+) -> None:
+    machine("lost")
+    with pytest.raises(KeyboardInterrupt), output_folder(OUT, RUN) as folder:
+        train(folder)
+        for name in ("config.json", "model"):
+            (folder.path / name).unlink()
+        write(folder.path / "run.json", "{}")
+        shutil.copytree(folder.path, tmp_path / "kept")
+        raise KeyboardInterrupt
+    machine("next")
+    with output_folder(OUT, RUN) as other:
+        assert train(other) == LAST
+    whole = contents(s3)
+    machine("lost")
+    shutil.copytree(tmp_path / "kept", folder.path)
     with output_folder(OUT, RUN) as folder:
-        assert train(folder) == LAST
+        assert "finished" in (folder.path / "run.json").read_text()
     assert contents(s3) == whole
+
+
+def test_a_checkpoint_whose_upload_failed_does_not_stay(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = s3.put_file
+
+    def lost(source: str, path: str) -> None:
+        if path.endswith("step-1/manifest.json"):
+            raise PermissionError("denied")
+        put(source, path)
+
+    warnings: list[str] = []
+    with output_folder(OUT, RUN, warn=warnings.append) as folder:
+        write(folder.path / "run.json", "{}")
+        checkpoint(folder, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(s3, "put_file", lost)
+            folder.follow()
+        assert len(warnings) == 1 and "box/out/checkpoints/step-1/weights" in contents(s3)
+        shutil.rmtree(folder.path / "checkpoints")
+        checkpoint(folder, 2)
+        folder.follow()
+        assert folder.halves == set()
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
 
 
 def test_a_stopped_run_is_in_the_store_alone(

@@ -133,7 +133,8 @@ class StoredFolder(OutputFolder):
         self.steps = {*self.form.sealed([*found])}
         self.halves = {step for name in found if (step := self.form.step(name))} - self.steps
         newest = [_number(steps[-1]) if (steps := self.form.sealed([*names])) else -1 for names in (here, found)]
-        if not here or not self.form.checkpoints or newest[0] < newest[1]:
+        ended = READ_FIRST in found and READ_FIRST not in here  # another machine has finished the run
+        if not here or not self.form.checkpoints or ended or newest[0] < newest[1]:
             self._fetch()
             return
         for step in self.steps & {*self.form.sealed([*here])}:
@@ -155,8 +156,10 @@ class StoredFolder(OutputFolder):
                 repeated(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
                 self.noted = True
             for name in changed:
-                if (step := self.form.step(name)) in self.steps:  # as long as the files differ it is not whole
-                    self._unseal(step)
+                if step := self.form.step(name):
+                    if step in self.steps:  # as long as the files differ it is not whole
+                        self._unseal(step)
+                    self.halves.add(step)
                 if self._put(name):
                     self.sent[name] = here[name]
             if self.marked and self.noted:
