@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import osbert
+from osbert.corpus.mixture import Mixture
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
+from refusals import refusal
 
 WORDS = {"web": "the cat sat", "law": "a court ruled", "old": "it ran home"}
 
@@ -93,6 +95,15 @@ def test_what_cannot_be_mixed(corpora: Sequence[Path]) -> None:
     osbert.build_corpus("web.txt", tokenizer="vocabulary", out="marked", workers=1, capitals=True)
     assert code_of([corpora[0], "marked"]) == "invalid-value"
     assert not Path("mixed").exists()
+
+
+def test_a_corpus_without_text_has_no_share(corpora: Sequence[Path]) -> None:
+    opened = [Corpus.open(folder) for folder in corpora]
+    mixture = Mixture(corpora=opened, shares=[0.5, 0.25, 0.25])
+    mixture.check()
+    opened[0].tokens = 0
+    with refusal("too-little-data", str(corpora[0])):
+        mixture.check()
 
 
 def test_without_hard_links_the_shards_are_copied(corpora: Sequence[Path], monkeypatch: pytest.MonkeyPatch) -> None:

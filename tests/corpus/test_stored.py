@@ -15,6 +15,7 @@ import torch
 import corpora
 import osbert
 from object_store import QUIET
+from osbert.commands.corpus.show import show
 from osbert.corpus.shards import Corpus
 from osbert.corpus.stored import open_corpus
 from osbert.data.loader import PretrainingLoader
@@ -88,6 +89,19 @@ def test_the_batches_of_the_local_corpus(
     blocks = stored.blocks(128)
     for block in blocks:
         assert np.array_equal(stored.read(block).ids, Corpus.open(local).read(block).ids)
+
+
+def test_verify_says_what_it_compared(
+    local: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said() -> str:
+        with reading_copies():
+            show(URL, sample=0, verify=True)  # type: ignore[arg-type]
+        return " ".join("".join(capsys.readouterr()).split())
+
+    assert "Every file is" in said()
+    monkeypatch.setenv("OSBERT_CACHE_GB", str(size(local) * 0.6 / 1e9))
+    assert "Every file is" not in said()
 
 
 def test_a_corpus_that_fits_is_copied(local: Path) -> None:

@@ -23,8 +23,8 @@ from osbert.data.step import Cursor
 from osbert.data.streams import StreamLoader
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.corpus import tokenizer_of
-from osbert.runs.vectors.learners import Word2VecLearner
-from osbert.runs.vectors.settings import Word2VecSettings
+from osbert.runs.vectors.learners import GloveLearner, Word2VecLearner
+from osbert.runs.vectors.settings import GloveSettings, Word2VecSettings
 from refusals import refusal
 
 TOKENS = 100
@@ -160,3 +160,9 @@ def test_vectors_read_a_mixture_in_its_shares(mixed: Corpus, tmp_path: Path) -> 
     }
     assert tokens[True] / sum(tokens.values()) == pytest.approx(0.75, abs=0.05)
     assert replace(learner).blocks == learner.blocks
+
+
+def test_without_a_budget_of_time_nothing_is_said_of_time(mixed: Corpus, tmp_path: Path) -> None:
+    learner = GloveLearner(corpus=mixed, specials=(), folder=tmp_path, settings=GloveSettings())
+    learner.blocks.pop()  # an epoch of a mixture may have fewer words than the corpus
+    assert learner.prepare() == ""

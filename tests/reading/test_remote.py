@@ -198,6 +198,17 @@ def test_the_cache_is_bounded(s3: Any, tmp_path: Path, monkeypatch: pytest.Monke
         make_room(1, "x")
 
 
+def test_copies_that_vanish_meanwhile_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OSBERT_CACHE_GB", "1e-8")
+    there, gone = (tmp_path / "cache" / (letter * 24) for letter in "ab")
+    there.mkdir(parents=True)
+    (there / "file").write_bytes(b"four")
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([gone, there]))
+    make_room(7, "x")
+    assert not there.exists()
+
+
 def test_what_cannot_be_read(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("s3://box/none.csv", "s3://nobox/a.csv"):
         with refusal("missing-file", url):

@@ -53,6 +53,15 @@ def tidy(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoints" / f"step-{step}")
 
 
+def checkpoint(folder: OutputFolder, step: int) -> None:
+    for name in files_of(step):
+        write(folder.path / name, "{}")
+
+
+def files_of(step: int) -> list[str]:
+    return [f"checkpoints/step-{step}/{name}" for name in ("manifest.json", "weights")]
+
+
 def train(folder: OutputFolder) -> int:
     """Go on from the newest checkpoint to the end, as a run does; return the step that it went on from."""
     path = folder.path
@@ -134,11 +143,58 @@ def test_a_machine_is_lost_between_any_two_requests(
             steps.append(train(folder))
         assert contents(s3) == whole
     assert steps == sorted(steps) and {*steps} == {0, *range(1, LAST + 1)}
-    # The lost machine comes back, with less than the store has by now.
-    machine("lost-4")
+    # The lost machines come back, with less than the store has by now.
+    for after in (4, count[0] // 2, count[0] - 1):
+        machine(f"lost-{after}")
+        with output_folder(OUT, RUN) as folder:
+            assert (folder.path / "config.json").exists(), "finished"
+            assert train(folder) == LAST
+        assert contents(s3) == whole
+
+
+def test_a_machine_with_the_last_checkpoint_finds_the_run_finished_by_another(
+    s3: Any, tmp_path: Path, machine: Callable[[str], None]
+) -> None:
+    machine("lost")
+    with pytest.raises(KeyboardInterrupt), output_folder(OUT, RUN) as folder:
+        train(folder)
+        for name in ("config.json", "model"):
+            (folder.path / name).unlink()
+        write(folder.path / "run.json", "{}")
+        shutil.copytree(folder.path, tmp_path / "kept")
+        raise KeyboardInterrupt
+    machine("next")
+    with output_folder(OUT, RUN) as other:
+        assert train(other) == LAST
+    whole = contents(s3)
+    machine("lost")
+    shutil.copytree(tmp_path / "kept", folder.path)
     with output_folder(OUT, RUN) as folder:
-        assert train(folder) == LAST
+        assert "finished" in (folder.path / "run.json").read_text()
     assert contents(s3) == whole
+
+
+def test_a_checkpoint_whose_upload_failed_does_not_stay(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = s3.put_file
+
+    def lost(source: str, path: str) -> None:
+        if path.endswith("step-1/manifest.json"):
+            raise PermissionError("denied")
+        put(source, path)
+
+    warnings: list[str] = []
+    with output_folder(OUT, RUN, warn=warnings.append) as folder:
+        write(folder.path / "run.json", "{}")
+        checkpoint(folder, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(s3, "put_file", lost)
+            folder.follow()
+        assert len(warnings) == 1 and "box/out/checkpoints/step-1/weights" in contents(s3)
+        shutil.rmtree(folder.path / "checkpoints")
+        checkpoint(folder, 2)
+        folder.follow()
+        assert folder.halves == set()
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
 
 
 def test_a_stopped_run_is_in_the_store_alone(
@@ -199,6 +255,52 @@ def test_an_upload_that_fails_is_done_by_the_same_command(
         raise UserError("no")
     with output_folder(OUT, CORPUS) as folder:
         assert build(folder), "what is not in the store is kept"
+
+
+def test_old_checkpoints_vanish_while_the_folder_is_looked_through(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Path.stat
+
+    def late(path: Path, *given: Any, **named: Any) -> Any:
+        facts = look(path, *given, **named)
+        if path.parent.name == "step-1":
+            shutil.rmtree(path.parent, ignore_errors=True)
+        return facts
+
+    with output_folder(OUT, RUN) as folder:
+        write(folder.path / "run.json", "{}")
+        for step in (1, 2):
+            checkpoint(folder, step)
+        monkeypatch.setattr(Path, "stat", late)
+        folder.push()
+        monkeypatch.undo()
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
+
+
+def test_a_removal_whose_answer_is_lost_is_done(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def losing(action: Callable[..., Any]) -> Callable[..., Any]:
+        """Do what is asked, but lose the answer; the same request finds nothing then, as other stores say."""
+        done = set()
+
+        def request(path: str, **named: Any) -> None:
+            if path in done:
+                raise FileNotFoundError(path)
+            done.add(path)
+            action(path, **named)
+            raise ConnectionError("reset by peer")
+
+        return request
+
+    with monkeypatch.context() as patched:
+        patched.setattr("osbert.reading.remote.time.sleep", lambda _: None)
+        for name in ("rm", "rm_file"):
+            patched.setattr(s3, name, losing(getattr(s3, name)))
+        with output_folder(OUT, RUN) as folder:
+            write(folder.path / "run.json", "{}")
+            checkpoint(folder, 1)
+            folder.push()
+            shutil.rmtree(folder.path / "checkpoints")
+            checkpoint(folder, 2)
+    assert [*contents(s3)] == [f"box/out/{name}" for name in (*files_of(2), "run.json")]
 
 
 def test_what_else_lies_there(s3: Any) -> None:

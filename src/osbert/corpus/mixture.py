@@ -55,9 +55,14 @@ class Mixture:
         return np.ceil(seen).astype(np.int64)
 
     def check(self) -> None:
-        """Raise UserError, with all that differs, unless the corpora have the same tokenizer and marks."""
+        """Raise UserError, with all that is wrong, unless the corpora have text, and the same tokenizer and marks."""
         first, *others = self.corpora
         problems = Problems(heading="These corpora cannot be mixed")
+        for corpus in self.corpora:
+            if not corpus.tokens:
+                problems.add(
+                    f"{corpus.folder}: it has no text, so it cannot have a share. Leave it out.", code="too-little-data"
+                )
         for corpus in others:
             if corpus.fingerprint != first.fingerprint:
                 problems.add(

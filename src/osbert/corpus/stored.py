@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from osbert.corpus import damage
 from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
 from osbert.errors import Problems, UserError
 from osbert.files import sync, whole_folder
-from osbert.reading.remote import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy
+from osbert.reading.remote import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, repeated
 from osbert.reading.remote_cache import bound, cache_folder, make_room
 from osbert.reading.remote_folders import BEGUN
 
@@ -140,7 +140,7 @@ class StoredPieces:
 
     def _require_same(self, name: str) -> None:
         with self.address.explained("read"):
-            found = StoredObject.of(self.files.info(f"{self.address.path}/{name}"))
+            found = StoredObject.of(repeated(partial(self.files.info, f"{self.address.path}/{name}")))
         if found != self.objects[name]:
             raise UserError(
                 f"{self.address.url}/{name} has changed since the command began. Give the command again.",
@@ -152,9 +152,11 @@ class StoredPieces:
             if self.room.left < len(data):
                 wanted = max(len(data), bound() // ROOM)
                 self.room.left = wanted
-                self.room.refused = True
-                make_room(wanted, self.address.url)
-                self.room.refused = False
+                try:
+                    make_room(wanted, self.address.url)
+                    self.room.refused = False
+                except (OSError, UserError):  # asked again when as much has been read
+                    self.room.refused = True
             self.room.left -= len(data)
             if self.room.refused:
                 return

@@ -49,14 +49,14 @@ def make_room(size: int, what: str) -> None:
             f"{what} has {in_megabytes(size)}, more than the cache of {in_megabytes(most)}. Set {CACHE_SIZE}.",
             code="too-large",
         )
-    entries = [path for path in folder.iterdir() if COPY.fullmatch(path.name)]
-    sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in entries}
-    total = sum(sizes.values())
-    for path in sorted(entries, key=lambda path: path.stat().st_mtime):
+    measured = [(path, _size_and_time(path)) for path in folder.iterdir() if COPY.fullmatch(path.name)]
+    entries = [(path, *found) for path, found in measured if found is not None]
+    total = sum(bytes_there for _, bytes_there, _ in entries)
+    for path, bytes_there, _ in sorted(entries, key=lambda entry: entry[2]):
         if total + size <= most:
             break
         if _removed(path):
-            total -= sizes[path]
+            total -= bytes_there
     if total + size > most:
         raise UserError(
             f"{what} has {in_megabytes(size)}, but of the cache of {in_megabytes(most)} in {folder} commands that are "
@@ -69,6 +69,14 @@ def make_room(size: int, what: str) -> None:
             f"set {CACHE} to a folder on another disk.",
             code="not-written",
         )
+
+
+def _size_and_time(entry: Path) -> tuple[int, float] | None:
+    """Return the bytes of a copy and when it was last used; None if another process has removed it meanwhile."""
+    try:
+        return sum(one.stat().st_size for one in entry.rglob("*") if one.is_file()), entry.stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def hold(entry: Path, address: str = "") -> bool:

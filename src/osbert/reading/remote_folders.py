@@ -6,8 +6,10 @@ finished comes last, and so does the seal of each checkpoint. A run that lost it
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -131,7 +133,8 @@ class StoredFolder(OutputFolder):
         self.steps = {*self.form.sealed([*found])}
         self.halves = {step for name in found if (step := self.form.step(name))} - self.steps
         newest = [_number(steps[-1]) if (steps := self.form.sealed([*names])) else -1 for names in (here, found)]
-        if not here or not self.form.checkpoints or newest[0] < newest[1]:
+        ended = READ_FIRST in found and READ_FIRST not in here  # another machine has finished the run
+        if not here or not self.form.checkpoints or ended or newest[0] < newest[1]:
             self._fetch()
             return
         for step in self.steps & {*self.form.sealed([*here])}:
@@ -153,17 +156,19 @@ class StoredFolder(OutputFolder):
                 repeated(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
                 self.noted = True
             for name in changed:
-                if (step := self.form.step(name)) in self.steps:  # as long as the files differ it is not whole
-                    self._unseal(step)
+                if step := self.form.step(name):
+                    if step in self.steps:  # as long as the files differ it is not whole
+                        self._unseal(step)
+                    self.halves.add(step)
                 if self._put(name):
                     self.sent[name] = here[name]
             if self.marked and self.noted:
-                repeated(partial(self.files.rm_file, self._at(BEGUN)))
+                self._remove(BEGUN)
                 self.noted = False
             for step in sorted((self.steps | self.halves) - {*self.form.sealed([*here])}):
                 if step in self.steps:
                     self._unseal(step)
-                repeated(partial(self.files.rm, self._at(step), recursive=True))
+                self._remove(step, recursive=True)
                 self.halves.discard(step)
 
     def follow(self) -> None:
@@ -231,18 +236,15 @@ class StoredFolder(OutputFolder):
     def _local(self) -> dict[str, tuple[int, int]]:
         """Return size and time of change of the local files that are whole: no hidden ones, no half checkpoint."""
         found = {}
-        for path in sorted(self.path.rglob("*")):
+        for path in (Path(folder, name) for folder, _, names in os.walk(self.path) for name in names):
             name = path.relative_to(self.path).as_posix()
             inside = name.startswith(f"{self.form.checkpoints}/") if self.form.checkpoints else False
             hidden = any(part.startswith(".") for part in name.split("/"))
-            if (
-                not hidden
-                and not matches(name, self.form.scratch)
-                and not (inside and not self.form.step(name))
-                and path.is_file()
-            ):
-                stat = path.stat()
-                found[name] = stat.st_size, stat.st_mtime_ns
+            if not hidden and not matches(name, self.form.scratch) and not (inside and not self.form.step(name)):
+                with suppress(FileNotFoundError):  # another thread removes old checkpoints meanwhile
+                    facts = path.stat()
+                    if stat.S_ISREG(facts.st_mode):
+                        found[name] = facts.st_size, facts.st_mtime_ns
         whole = {"", *self.form.sealed([*found])}
         return {name: stamp for name, stamp in found.items() if self.form.step(name) in whole}
 
@@ -264,9 +266,15 @@ class StoredFolder(OutputFolder):
 
     def _unseal(self, step: str) -> None:
         """Remove the seal of a checkpoint in the store, before its other files change."""
-        repeated(partial(self.files.rm_file, self._at(f"{step}/{self.form.seal}")))
+        self._remove(f"{step}/{self.form.seal}")
         self.steps.discard(step)
         self.halves.add(step)
+
+    def _remove(self, name: str, *, recursive: bool = False) -> None:
+        """Remove an object, or all below it, from the store; what is not there was removed by a request before."""
+        action = partial(self.files.rm, recursive=True) if recursive else self.files.rm_file
+        with suppress(FileNotFoundError):  # the answer to the first request was lost
+            repeated(partial(action, self._at(name)))
 
     def _at(self, name: str) -> str:
         return f"{self.address.path}/{name}"

@@ -85,6 +85,8 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
     def said() -> str:
         if work is None:
             return f"{done():,} of {of} were written"
+        if not done():
+            return f"0 of {of} are done"
         return f"{done():,} of {of} are done and kept in {work.folder}: the same command goes on from there"
 
     try:

@@ -59,7 +59,7 @@ def show(
         With --masks: the recipe, a TOML file or the name of a packaged one.
     verify
         Read all of it first and compare it with the hashes it was written with. `osbert pretrain` does so by itself up
-        to 1 GiB.
+        to 1 GiB. Of a corpus on an object store that is larger than the cache only the copied files are read.
     trust
         With --masks: import the code that the recipe names as an objective.
     """
@@ -81,7 +81,13 @@ def show(
     corpus = open_corpus(folder)
     if verify:
         corpus.verify()
-        say(console, "Every file is what was written when the corpus was built.")
+        said = "Every file is what was written when the corpus was built."
+        if corpus.store is not None:
+            said = (
+                "The copied files are what was written when the corpus was built. The pieces stay in the store: of "
+                "them only the sizes were compared."
+            )
+        say(console, said)
     console.print(report_text(shown(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))

@@ -233,7 +233,7 @@ class GloveLearner(VectorLearner):
         write_shuffled(found.blocks(), self.folder, heaps=1 + found.cells // found.most, rng=rng)
         found.delete()
         known = int(self.counts.sum())
-        return f"The time sufficed to count {read:,} of {known:,} words." if read < known else ""
+        return f"The time sufficed to count {read:,} of {known:,} words." if self.clock and read < known else ""
 
     def _counted_blocks(self) -> Iterator[int]:
         if self.clock is None:
