@@ -13,6 +13,7 @@ from rich.text import Text
 from osbert.console.output import Result
 from osbert.console.printing import say
 from osbert.console.recipe_options import schemas
+from osbert.corpus.shards import Corpus
 from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
@@ -81,13 +82,7 @@ def show(
     corpus = open_corpus(folder)
     if verify:
         corpus.verify()
-        said = "Every file is what was written when the corpus was built."
-        if corpus.store is not None:
-            said = (
-                "The copied files are what was written when the corpus was built. The pieces stay in the store: of "
-                "them only the sizes were compared."
-            )
-        say(console, said)
+        say(console, _compared(corpus))
     console.print(report_text(shown(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))
@@ -95,6 +90,16 @@ def show(
     if sample != 0:
         console.print(*sample_text(corpus, tokenizer_of(corpus), sample or SAMPLE), sep="\n", soft_wrap=True)
     return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
+
+
+def _compared(corpus: Corpus) -> str:
+    """Return what `verify` has compared, in a sentence."""
+    if corpus.store is None:
+        return "Every file is what was written when the corpus was built."
+    return (
+        "The copied files are what was written when the corpus was built. The pieces stay in the store: of them only "
+        "the sizes were compared."
+    )
 
 
 def _show_masks(folder: Path, recipe: str, settings: Sequence[str], *, masks: int, opening: Opening) -> Result:
