@@ -46,6 +46,16 @@ def mixture_text(corpus: Corpus) -> Table:
     return table
 
 
+def verified_text(corpus: Corpus) -> str:
+    """Return what `Corpus.verify` has compared, in a sentence."""
+    if corpus.store is None:
+        return "Every file is what was written when the corpus was built."
+    return (
+        "The copied files are what was written when the corpus was built. The pieces stay in the store: of them only "
+        "the sizes were compared."
+    )
+
+
 def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:
     """Yield lines with the first sentences of documents from `count` positions of the corpus."""
     for document in _sample(corpus, count):

@@ -19,7 +19,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
 from osbert.reading.remote import local_copy, shown
-from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text
+from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text, verified_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
 
@@ -82,7 +82,7 @@ def show(
     corpus = open_corpus(folder)
     if verify:
         corpus.verify()
-        say(console, _compared(corpus))
+        say(console, verified_text(corpus))
     console.print(report_text(shown(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))
@@ -90,16 +90,6 @@ def show(
     if sample != 0:
         console.print(*sample_text(corpus, tokenizer_of(corpus), sample or SAMPLE), sep="\n", soft_wrap=True)
     return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
-
-
-def _compared(corpus: Corpus) -> str:
-    """Return what `verify` has compared, in a sentence."""
-    if corpus.store is None:
-        return "Every file is what was written when the corpus was built."
-    return (
-        "The copied files are what was written when the corpus was built. The pieces stay in the store: of them only "
-        "the sizes were compared."
-    )
 
 
 def _show_masks(folder: Path, recipe: str, settings: Sequence[str], *, masks: int, opening: Opening) -> Result:
