@@ -113,9 +113,7 @@ class Mixture:
             rest["left_out"] = dict(sum((Counter(report.get("left_out", {})) for report in reports), Counter()))
         repairs = Repairs()
         for report in reports:
-            for name, count in report["repairs"].items():
-                setattr(repairs, name, getattr(repairs, name) + count)
-        del repairs.examples[10:]
+            repairs.add(report["repairs"])
         unknown = sum(report["unknown"] for report in reports)
         return make_report(entries, unknown=unknown, repairs=repairs, rest=rest)
 

@@ -176,7 +176,7 @@ def gather(build: Build, folder: Path, tasks: int) -> None:
     left_out: Counter[str] = Counter()
     for rank, note in enumerate(notes):
         left_out.update(note["left_out"])
-        _add(repairs, note["repairs"])
+        repairs.add(note["repairs"])
         for number, entry in enumerate(note["shards"]):
             source, target = task_folder(folder, rank), build.shard_folder(len(entries))
             _move(source / entry["name"], target)
@@ -220,14 +220,6 @@ def _move(source: Path, target: Path) -> None:
         raise UserError(
             f"{source}: the shard is gone; remove {source.parent} and give the same command again.", code="missing-file"
         )
-
-
-def _add(repairs: Repairs, more: dict[str, Any]) -> None:
-    for name, value in more.items():
-        if isinstance(value, int):
-            setattr(repairs, name, getattr(repairs, name) + value)
-    for example in more["examples"]:
-        repairs.note(example)
 
 
 def _portions(documents: Texts) -> Iterator[Portion]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
@@ -59,6 +59,20 @@ class Repairs:
         """Keep a description as an example, if there are fewer than ten."""
         if len(self.examples) < 10:
             self.examples.append(place)
+
+    def add(self, others: Mapping[str, Any]) -> None:
+        """Add the counts of others, by field, and their examples as long as there are fewer than ten.
+
+        >>> repairs = Repairs(boms=1)
+        >>> repairs.add({"boms": 2, "examples": ["a.txt, line 3: lone surrogate replaced"]})
+        >>> repairs.boms, repairs.examples
+        (3, ['a.txt, line 3: lone surrogate replaced'])
+        """
+        for name, value in others.items():
+            if name != "examples":
+                setattr(self, name, getattr(self, name) + value)
+        for place in others.get("examples", ()):
+            self.note(place)
 
 
 @dataclass(frozen=True)

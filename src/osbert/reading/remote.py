@@ -79,20 +79,11 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
     if address is None:
         yield Path(given)
         return
-    for one in inputs:
-        address.refuse_input(ObjectAddress.of(one))
-    files, folder = address.opened_to_write(), address.outputs()
-    with address.cached():
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
-        try:
-            with address.naming(folder / address.name):
-                yield folder / address.name
-            address.upload(files, folder)
-            shutil.rmtree(folder)
-        finally:
-            with suppress(OSError):  # nothing was begun
-                folder.rmdir()
+    with address.growing(inputs) as (files, folder):
+        with address.naming(folder / address.name):
+            yield folder / address.name
+        address.upload(files, folder)
+        shutil.rmtree(folder)
 
 
 def shown(given: Path | str) -> str:
@@ -198,17 +189,28 @@ class ObjectAddress:
         with self.explained("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
-    def opened_to_write(self) -> Any:
-        """Return fsspec's file system. Raises UserError if it cannot be opened, or if there is no such bucket."""
+    @contextmanager
+    def growing(self, inputs: Sequence[Path | str]) -> Iterator[tuple[Any, Path]]:
+        """Yield fsspec's file system and the folder of the cache in which an output grows under its name, locked.
+
+        Raises UserError if the output would replace one of the `inputs`, if the store cannot be opened or has no such
+        bucket, and if another process writes the output.
+        """
+        for one in inputs:
+            self.refuse_input(ObjectAddress.of(one))
         files = self.opened()
         if self.scheme != "hf":  # its first part is an owner, no bucket
             with self.explained("written"):
                 files.info(self.path.partition("/")[0])
-        return files
-
-    def outputs(self) -> Path:
-        """Return the folder of the cache in which an output for this address grows, under its name."""
-        return cache_folder() / "outputs" / hashlib.sha256(self.url.encode()).hexdigest()[:24]
+        folder = cache_folder() / "outputs" / hashlib.sha256(self.url.encode()).hexdigest()[:24]
+        with self.cached():
+            folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
+            try:
+                yield files, folder
+            finally:
+                with suppress(OSError):  # nothing was begun
+                    folder.rmdir()
 
     @contextmanager
     def naming(self, place: Path) -> Iterator[None]:

@@ -18,7 +18,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.lock import locked
 from osbert.reading.remote import Listing, ObjectAddress, matches, repeated
 from osbert.reading.remote_cache import hold, release, with_addresses
 
@@ -308,12 +307,7 @@ def output_folder(
     if address is None:
         yield OutputFolder(path=Path(given))
         return
-    for one in inputs:
-        address.refuse_input(ObjectAddress.of(one))
-    files, folder = address.opened_to_write(), address.outputs()
-    with address.cached():
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
+    with address.growing(inputs) as (files, folder):
         stored = StoredFolder(path=folder / address.name, address=address, form=form, files=files, warn=warn)
         stored.pull()
         ended = False
@@ -333,8 +327,6 @@ def output_folder(
             raise
         finally:
             release(folder)
-            with suppress(OSError):  # nothing was begun
-                folder.rmdir()
 
 
 def _number(step: str) -> int:
