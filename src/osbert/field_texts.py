@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
-import textwrap
+import linecache
+import sys
 import typing
 from collections.abc import Iterator
 
@@ -21,16 +23,47 @@ def field_texts(schema: type, prefix: str = "") -> Iterator[tuple[str, str]]:
     for cls in reversed(schema.__mro__):
         if not dataclasses.is_dataclass(cls) or cls.__module__ == "types":
             continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except (OSError, TypeError):  # a schema made at run time has no source; its nested tables have
-            continue
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for statement, following in itertools.pairwise(statements):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and _is_text(following):
-                text = typing.cast(ast.Constant, typing.cast(ast.Expr, following).value).value
-                yield f"{prefix}{statement.target.id}", " ".join(str(text).split())
+        for name, text in _own_texts(cls):
+            yield f"{prefix}{name}", text
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+@functools.cache  # schemas share their bases and tables
+def _own_texts(cls: type) -> tuple[tuple[str, str], ...]:
+    """Return (name, help text) of the fields that a class declares itself."""
+    try:
+        file = inspect.getsourcefile(cls) or ""
+    except (OSError, TypeError):  # a schema made at run time has no source; its nested tables have
+        return ()
+    # The module's globals lead to its source where it is no file of its own, as in a zip archive.
+    lines = linecache.getlines(file, vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else None)
+    found = _classes("".join(lines)).get(cls.__qualname__)
+    return tuple(
+        (statement.target.id, " ".join(str(text).split()))
+        for statement, following in itertools.pairwise(found.body if found else [])
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if (text := _text(following)) is not None
+    )
+
+
+@functools.lru_cache(maxsize=64)  # a file has several schemas, and parsing it takes most of the time
+def _classes(source: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a source by qualified name; of two with one name the first, as inspect does."""
+    found: dict[str, ast.ClassDef] = {}
+
+    def collect(body: list[ast.stmt], inside: str) -> None:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                found.setdefault(inside + statement.name, statement)
+                collect(statement.body, f"{inside}{statement.name}.")
+            elif isinstance(statement, ast.FunctionDef):
+                collect(statement.body, f"{inside}{statement.name}.<locals>.")
+
+    collect(ast.parse(source).body, "")
+    return found
+
+
+def _text(node: ast.stmt) -> str | None:
+    """Return the text of a statement that is a string literal."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return node.value.value
+    return None
