@@ -190,8 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
-        # Before torch is loaded, whose OpenMP reads it once. Threads that spin while they wait take the cores that
-        # other processes, and osbert's own loaders and workers, could use.
+        # OpenMP reads this once, when torch is loaded. Threads that spin while they wait take cores from other
+        # processes, such as osbert's own loaders and workers.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
         atexit.register(gc.freeze)

@@ -14,7 +14,7 @@ import corpora
 import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.console.opening_options import served
-from osbert.interop.hub import called, default_out
+from osbert.interop.hub import default_out, display_name
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.runs.reproduce.children import ChildCommands
 from tiny_runs import TASKS, write_run
@@ -102,7 +102,7 @@ def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatc
     (package / "__init__.py").touch()
     monkeypatch.setattr("osbert.interop.packaged.packaged_names", lambda: ["small"])
     monkeypatch.setattr("osbert.interop.packaged.packaged_folder", lambda name: package / "model")
-    assert called(package / "model") == "small" and called(tmp_path / "model") == "model"
+    assert display_name(package / "model") == "small" and display_name(tmp_path / "model") == "model"
 
 
 def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_mixture_holds_all_text_in_the_order_of_its_parts(corpora: Sequence[Path]) -> None:
     mixed = osbert.mix_corpora(corpora, weights=[2, 1, 1], out="mixed")
     opened = [Corpus.open(folder) for folder in corpora]
-    assert [(part.name, part.share) for part in mixed.parts] == [("web", 0.5), ("law", 0.25), ("old", 0.25)]
+    assert [(part.name, part.fraction) for part in mixed.parts] == [("web", 0.5), ("law", 0.25), ("old", 0.25)]
     assert mixed.tokens == sum(corpus.tokens for corpus in opened)
     assert mixed.documents == sum(corpus.documents for corpus in opened)
     ids = [corpus.read(block).ids for corpus in opened for block in corpus.blocks(100)]
@@ -57,7 +57,7 @@ def test_counts_are_those_of_an_epoch(corpora: Sequence[Path]) -> None:
 def test_a_mixture_of_mixtures_divides_its_share(corpora: Sequence[Path]) -> None:
     osbert.mix_corpora(corpora[:2], weights=[3, 1], out="first")
     whole = osbert.mix_corpora(["first", corpora[2]], out="whole")
-    assert [(part.name, part.share) for part in whole.parts] == [("web", 0.375), ("law", 0.125), ("old", 0.5)]
+    assert [(part.name, part.fraction) for part in whole.parts] == [("web", 0.375), ("law", 0.125), ("old", 0.5)]
 
 
 def test_other_weights_are_another_corpus(corpora: Sequence[Path]) -> None:
@@ -99,7 +99,7 @@ def test_what_cannot_be_mixed(corpora: Sequence[Path]) -> None:
 
 def test_a_corpus_without_text_has_no_share(corpora: Sequence[Path]) -> None:
     opened = [Corpus.open(folder) for folder in corpora]
-    mixture = Mixture(corpora=opened, shares=[0.5, 0.25, 0.25])
+    mixture = Mixture(corpora=opened, fractions=[0.5, 0.25, 0.25])
     mixture.check()
     opened[0].tokens = 0
     with refusal("too-little-data", str(corpora[0])):

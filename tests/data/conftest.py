@@ -26,7 +26,7 @@ class FakeCorpus:
         self.sources = documents
         self.documents = len(documents)
         self.tokens = sum(map(len, documents))
-        self.parts = [Part(name="fake", shards=1, tokens=self.tokens, share=1.0)]
+        self.parts = [Part(name="fake", shards=1, tokens=self.tokens, fraction=1.0)]
         self.places = [
             (number, sentence) for number, source in enumerate(documents) for sentence in range(_sentences(source))
         ]

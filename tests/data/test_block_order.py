@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import osbert
 from osbert.corpus.shards import Corpus, Part, ShardBlock
-from osbert.data.block_order import BlockOrder, in_shares
+from osbert.data.block_order import BlockOrder, in_proportion
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
@@ -42,7 +42,7 @@ class Mixed:
     def parts(self) -> list[Part]:
         whole = sum(self.shares)
         return [
-            Part(name=f"part{place}", shards=1, tokens=count * TOKENS, share=share / whole)
+            Part(name=f"part{place}", shards=1, tokens=count * TOKENS, fraction=share / whole)
             for place, (count, share) in enumerate(zip(self.counts, self.shares, strict=True))
         ]
 
@@ -73,20 +73,20 @@ def test_each_part_has_its_share_and_no_block_is_read_again_before_all_others(mi
     for number, (part, count) in enumerate(zip(mixed.parts, mixed.counts)):
         each = [times[block] for block in mixed.blocks if block.shard == number]
         assert max(each) - min(each) <= 1
-        assert abs(sum(each) / epochs - part.share * sum(mixed.counts)) <= 0.5 or sum(each) == epochs
+        assert abs(sum(each) / epochs - part.fraction * sum(mixed.counts)) <= 0.5 or sum(each) == epochs
         assert len(each) == count
 
 
 @given(mixed=mixtures(), first=st.integers(1, 60))
 def test_the_first_blocks_are_of_each_part_in_its_share(mixed: Mixed, first: int) -> None:
-    ordered = in_shares(mixed, mixed.blocks)  # type: ignore[arg-type]
+    ordered = in_proportion(mixed, mixed.blocks)  # type: ignore[arg-type]
     assert sorted(ordered, key=mixed.blocks.index) == mixed.blocks
     parts, head = len(mixed.counts), ordered[:first]
     if first <= sum(mixed.counts) - parts:
         assert all(Counter(block.shard for block in head)[part] < count for part, count in enumerate(mixed.counts))
     if all(count > first for count in mixed.counts):
         for number, part in enumerate(mixed.parts):
-            assert abs(sum(block.shard == number for block in head) - part.share * first) < parts
+            assert abs(sum(block.shard == number for block in head) - part.fraction * first) < parts
 
 
 @given(count=st.integers(1, 40), epoch=st.integers(0, 3))
@@ -95,7 +95,7 @@ def test_an_epoch_of_a_corpus_that_is_not_mixed_is_a_permutation(count: int, epo
     order = BlockOrder.of(alone, alone.blocks)  # type: ignore[arg-type]
     expected = [alone.blocks[place] for place in random(epoch).permutation(count)]
     assert order.epoch(epoch, random) == expected
-    assert in_shares(alone, expected) == expected  # type: ignore[arg-type]
+    assert in_proportion(alone, expected) == expected  # type: ignore[arg-type]
 
 
 @pytest.fixture

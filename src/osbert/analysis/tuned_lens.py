@@ -78,7 +78,7 @@ class TunedLens:
 
 
 def fitting_states(states: Floats) -> NDArray[np.int64]:
-    """Return the places of the states (n, D) that a map is trained on: all but every fifth."""
+    """Return the indices of the states (n, D) that a map is trained on: all but every fifth."""
     return np.flatnonzero(np.arange(len(states)) % 5 != 4)
 
 

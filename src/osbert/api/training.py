@@ -123,7 +123,7 @@ def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (),
     >>> tokenizer = osbert.train_tokenizer("web.txt", out="vocabulary", vocabulary=60)
     >>> for name in ("web", "law"):
     ...     _ = osbert.build_corpus(f"{name}.txt", tokenizer="vocabulary", out=name)
-    >>> [(part.name, part.share) for part in osbert.mix_corpora(["web", "law"], weights=[3, 1], out="mixed").parts]
+    >>> [(part.name, part.fraction) for part in osbert.mix_corpora(["web", "law"], weights=[3, 1], out="mixed").parts]
     [('web', 0.75), ('law', 0.25)]
     """
     from osbert.runs import mixture

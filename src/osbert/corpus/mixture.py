@@ -1,4 +1,4 @@
-"""Corpora mixed by weights: a folder with the shards of all, of which an epoch reads each in its share.
+"""Corpora mixed by weights: a folder with the shards of all, of which an epoch reads each in proportion to its weight.
 
 corpus.json of a mixture lists its parts, in the order of their shards, under `mixture`; the loader weighs them.
 """
@@ -32,17 +32,17 @@ ALIKE = {"words": "--words", "capitals": "--capitals", "phrases": "--phrases"}
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Corpora and their shares of an epoch's tokens, which add up to 1."""
+    """Corpora and their fractions of an epoch's tokens, which add up to 1."""
 
     corpora: Sequence[Corpus]
-    shares: Sequence[float]
+    fractions: Sequence[float]
 
     @property
     def parts(self) -> list[Part]:
-        """The parts in the order of the shards; those of a corpus that is mixed itself divide its share."""
+        """The parts in the order of the shards; those of a corpus that is mixed itself divide its fraction."""
         return [
-            replace(part, share=part.share * share)
-            for corpus, share in zip(self.corpora, self.shares, strict=True)
+            replace(part, fraction=part.fraction * fraction)
+            for corpus, fraction in zip(self.corpora, self.fractions, strict=True)
             for part in corpus.parts
         ]
 
@@ -51,7 +51,7 @@ class Mixture:
         """How often an epoch shows each piece, rounded up, (V,)."""
         tokens = sum(corpus.tokens for corpus in self.corpora)
         rates = [corpus.counts / max(1, corpus.counts.sum()) for corpus in self.corpora]
-        seen: NDArray[np.float64] = np.average(rates, axis=0, weights=self.shares) * tokens
+        seen: NDArray[np.float64] = np.average(rates, axis=0, weights=self.fractions) * tokens
         return np.ceil(seen).astype(np.int64)
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class Mixture:
         for corpus in self.corpora:
             if not corpus.tokens:
                 problems.add(
-                    f"{corpus.folder}: it has no text, so it cannot have a share. Leave it out.", code="too-little-data"
+                    f"{corpus.folder}: it has no text, so no weight can be met. Leave it out.", code="too-little-data"
                 )
         for corpus in others:
             if corpus.fingerprint != first.fingerprint:

@@ -43,12 +43,12 @@ class ShardBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of a mixed corpus: its name, the number of its shards, its tokens, its share of an epoch's tokens."""
+    """A part of a mixed corpus: its name, its numbers of shards and tokens, and its fraction of an epoch's tokens."""
 
     name: str
     shards: int
     tokens: int
-    share: float
+    fraction: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,14 +171,16 @@ class Corpus:
 
     @property
     def mixed(self) -> bool:
-        """Return whether it is a mixture, whose parts have shares of their own."""
+        """Return whether it is a mixture, whose parts have fractions of their own."""
         return "mixture" in self.manifest
 
     @property
     def parts(self) -> list[Part]:
         """Return the parts of a mixture, in the order of the shards; of another corpus all of it."""
-        whole = {"name": self.folder.name, "shards": len(self.manifest["shards"]), "tokens": self.tokens, "share": 1.0}
-        return [Part(**part) for part in self.manifest.get("mixture", [whole])]
+        if self.mixed:
+            return [Part(**part) for part in self.manifest["mixture"]]
+        shards = len(self.manifest["shards"])
+        return [Part(name=self.folder.name, shards=shards, tokens=self.tokens, fraction=1.0)]
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

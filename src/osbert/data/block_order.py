@@ -1,4 +1,4 @@
-"""The order in which the blocks of a corpus are read: each part of a mixture in its share of an epoch's tokens.
+"""The order in which the blocks of a corpus are read: each part of a mixture by its fraction of an epoch's tokens.
 
 A part that gives an epoch more tokens than it has is read more than once; one that gives fewer goes on in the next
 epoch where it stopped, so that all of it is read before any of it again.
@@ -37,12 +37,12 @@ class BlockOrder:
         for part, size in zip(corpus.parts, sizes):
             if not size and any(sizes):
                 raise UserError(
-                    f"{corpus.folder}: its part {part.name} is too small to keep a share of it out and train on the "
+                    f"{corpus.folder}: its part {part.name} is too small to hold some of it out and train on the "
                     "rest. Set held_out = 0, or use more text.",
                     code="too-little-data",
                 )
         counts = [
-            max(1, round(part.share * sum(sizes) * len(group) / size)) if size else 0
+            max(1, round(part.fraction * sum(sizes) * len(group) / size)) if size else 0
             for part, group, size in zip(corpus.parts, groups, sizes)
         ]
         return cls(groups, counts)
@@ -73,10 +73,10 @@ def by_part(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[list[ShardBloc
     return [[block for block in blocks if first <= block.shard < last] for first, last in zip([0, *ends], ends)]
 
 
-def in_shares(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[ShardBlock]:
-    """Return blocks so that the first ones, however many, are of each part in its share; the last of each come last."""
+def in_proportion(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[ShardBlock]:
+    """Return blocks in an order whose beginnings have all parts in proportion; the last block of each comes last."""
     placed = []
     for part, group in zip(corpus.parts, by_part(corpus, blocks)):
-        placed += [((place + 0.5) / part.share, block) for place, block in zip(count(), group[:-1])]
+        placed += [((place + 0.5) / part.fraction, block) for place, block in zip(count(), group[:-1])]
         placed += [(np.inf, block) for block in group[-1:]]
     return [block for _, block in sorted(placed, key=lambda item: item[0])]

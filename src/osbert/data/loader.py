@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from osbert.corpus.shards import Corpus, ShardBlock
-from osbert.data.block_order import BlockOrder, in_shares
+from osbert.data.block_order import BlockOrder, in_proportion
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.loader_settings import LoaderSettings
@@ -320,7 +320,7 @@ class PretrainingLoader:
         out: set[ShardBlock] = set()
         if self.settings.held_out:
             share = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            out.update(self._gather(in_shares(self.corpus, shuffled), max(1, share))[1])
+            out.update(self._gather(in_proportion(self.corpus, shuffled), max(1, share))[1])
         kept = [block for block in blocks if block not in out]
         if sources(self._gather(kept, 1)[0]) < self.fewest:
             raise UserError(

@@ -14,7 +14,7 @@ from osbert.errors import UserError
 from osbert.inference.backend import Backend
 from osbert.inference.fill import masked_pieces
 from osbert.inference.torch_backend import TorchBackend
-from osbert.interop.hub import called
+from osbert.interop.hub import display_name
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -45,7 +45,7 @@ def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "
     Raises UserError as `placed` does, if the model is exported, and if it has no attention.
     """
     backbone = engine.learner.backbone
-    return read_attention(backbone, placed(engine, texts), name or called(engine.folder))
+    return read_attention(backbone, placed(engine, texts), name or display_name(engine.folder))
 
 
 def placed(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:

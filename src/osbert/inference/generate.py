@@ -90,8 +90,8 @@ class TextWriter:
             )
         packer = Packer(tokenizer=engine.tokenizer, length=length)
         if engine.learner.backbone.architecture.has_decoder:
-            # BART's targets are whole texts (reading = "both"); those of T5's objective name the gaps of the source.
-            whole = getattr(engine.learner.backbone.architecture, "reading", "") == "both"
+            # Targets that are no whole texts, T5's, name the gaps of the source.
+            whole = engine.learner.backbone.architecture.writes_whole_texts
             writer = replace(writer, gaps=not whole)
             return cls(writer=writer, prompt=_encoded_sources(packer, whole=whole), goes_on=False)
         if head.writes:

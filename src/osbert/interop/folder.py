@@ -213,8 +213,8 @@ class Folder:
         if self.task or self.checkpoint or self.is_exported:
             return WritingDefaults(options=GenerationOptions())
         sizes, form = self.architecture, self.tokenizer.form
-        whole = getattr(sizes, "reading", "") == "both"
-        start = DecoderStart(before=form.before if whole else (), alone=not sizes.has_decoder, end=form.end)
+        before = form.before if sizes.writes_whole_texts else ()
+        start = DecoderStart(before=before, alone=not sizes.has_decoder, end=form.end)
         return read_writing(self._verified, start)
 
     @property

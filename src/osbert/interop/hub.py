@@ -108,12 +108,12 @@ def origin(path: Path) -> dict[str, str]:
     return {"name": repository.removeprefix("models--").replace("--", "/"), "commit": commit}
 
 
-def called(model: Path) -> str:
-    """Return what a model is called: its name on the hub or that of an installed package, else that of its folder.
+def display_name(model: Path) -> str:
+    """Return the name of a model for people: on the hub or of an installed package, else that of its folder.
 
-    >>> called(Path("hub/models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"))
+    >>> display_name(Path("models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"))
     'google-bert/bert-base-uncased'
-    >>> called(Path("runs/encoder/../small"))
+    >>> display_name(Path("runs/encoder/../small"))
     'small'
     """
     return origin(model).get("name") or packaged_name(model) or Path(os.path.abspath(model)).name  # "." has a name too

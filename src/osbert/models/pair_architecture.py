@@ -26,6 +26,11 @@ class PairArchitecture(Architecture):
         return True
 
     @property
+    def writes_whole_texts(self) -> bool:
+        """Return whether the decoder reads whole texts, as BART's does, which a target then is."""
+        return self.reading == "both"
+
+    @property
     def encoder_side(self) -> Architecture:
         """The settings of the encoder, a Transformer."""
         return self._side(**({} if self.reading == "encoder" else {"pooling": "none"}))

@@ -71,6 +71,11 @@ class Sizes:
         return False
 
     @property
+    def writes_whole_texts(self) -> bool:
+        """Return whether a decoder's targets are whole texts with their special pieces (BART), not parts (T5)."""
+        return False
+
+    @property
     def summary_is_last(self) -> bool:
         """Return whether the summary, if it is one token's state, is that of the last token."""
         return self.direction == "left_to_right"

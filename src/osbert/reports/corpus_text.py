@@ -35,14 +35,14 @@ def report_text(folder: Path | str, report: Mapping[str, Any]) -> Group:
 
 
 def mixture_text(corpus: Corpus) -> Table:
-    """Return the parts of a mixture as a table: tokens, share of an epoch, and how often an epoch reads each."""
+    """Return the parts of a mixture as a table: tokens, fraction of an epoch, and how often an epoch reads each."""
     table = Table(title=f"Mixture {corpus.folder}, {corpus.tokens:,} tokens an epoch", title_justify="left")
     table.add_column("corpus")
-    for name in ("tokens", "share", "times an epoch"):
+    for name in ("tokens", "of an epoch", "times an epoch"):
         table.add_column(name, justify="right")
     for part in corpus.parts:
-        times = part.share * corpus.tokens / max(1, part.tokens)
-        table.add_row(Text(part.name), f"{part.tokens:,}", f"{part.share:.1%}", f"{times:.2f}")
+        times = part.fraction * corpus.tokens / max(1, part.tokens)
+        table.add_row(Text(part.name), f"{part.tokens:,}", f"{part.fraction:.1%}", f"{times:.2f}")
     return table
 
 

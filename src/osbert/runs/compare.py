@@ -163,8 +163,8 @@ def compare(
             raise UserError(f"{out}: a comparison is written as a page: give .html.", code="unknown-output-format")
     data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
-        told = _once(watch)  # what is said of the data is the same for each run
-        found = [evaluate(run, data=data, split=split, options=options, watch=told) for run in runs]
+        once = _once(watch)  # the notices on the data are the same for each run
+        found = [evaluate(run, data=data, split=split, options=options, watch=once) for run in runs]
         comparison = compare_evaluations(run_names(runs), found)
         if claimed is not None:
             comparison_report(claimed, comparison)
@@ -233,13 +233,13 @@ def comparison_report(path: Path, found: RunComparison) -> Path:
 
 def _once(watch: Watch) -> Watch:
     """Return a function that passes on events, but each notice only once."""
-    told: set[Notice] = set()
+    seen: set[Notice] = set()
 
     def first(event: object) -> None:
         if not isinstance(event, Notice):
             watch(event)
-        elif event not in told:
-            told.add(event)
+        elif event not in seen:
+            seen.add(event)
             watch(event)
 
     return first

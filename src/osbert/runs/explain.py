@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
-from osbert.interop.hub import called
+from osbert.interop.hub import display_name
 from osbert.lock import claim
 from osbert.reading.remote import local_copy, local_output, shown
 from osbert.reading.remote_cache import reading_copies, with_addresses
@@ -169,7 +169,7 @@ class _FileExplanation:
         described = with_addresses(self.rows.inputs.describe)
         lead = f"Which words decide, over {counted(self.count, 'row')}: {described}"
         write_report(
-            path, f"Why {called(self.rows.source.run)} says so", word_sections(self.totals, examples), lead=lead
+            path, f"Why {display_name(self.rows.source.run)} says so", word_sections(self.totals, examples), lead=lead
         )
 
 

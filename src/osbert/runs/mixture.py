@@ -36,7 +36,7 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
         require_free(place)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
         each = weights or [1.0] * len(opened)
-        mixture = Mixture(corpora=opened, shares=[weight / sum(each) for weight in each])
+        mixture = Mixture(corpora=opened, fractions=[weight / sum(each) for weight in each])
         mixture.check()
         tokenizer = tokenizer_of(opened[0])
         with whole_folder(place) as folder:

@@ -54,11 +54,11 @@ class WritingDefaults:
     def remark(self) -> str:
         """Return a sentence on what is applied and what is not; "" if the file asks for nothing."""
         parts = [
-            f"{what}: {', '.join(names)}"
+            f"{what} {', '.join(names)}"
             for what, names in (("applied", self.applied), ("not applied", self.left))
             if names
         ]
-        return f"{FILE} says how this model writes; {'; '.join(parts)}." if parts else ""
+        return f"{FILE}: {'; '.join(parts)}." if parts else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,22 +91,25 @@ def writing_defaults(config: Mapping[str, Any], start: DecoderStart) -> WritingD
     said = {name: value for name, value in config.items() if name not in IGNORED and value is not None}
     said = {name: value for name, value in said.items() if not any(value == off for off in OFF.get(name, ()))}
     options, used = _numbers(said, start)
-    rules, ruled = _rules(said, start, beams=options.get("beams", 1))
+    rules, ruled = _rules(said, start)
+    used |= ruled
     if options.get("beams", 1) > 1:
         penalty = said.get(PENALTY, 1.0)
         if _is_number(penalty) and abs(penalty) <= MOST_PENALTY / 2:  # their base is larger than ours
             options["length_penalty"] = float(penalty)
             rules["scoring"], rules["counted"] = "pieces", len(start.before)
-            used |= {PENALTY}
-    else:  # they do nothing without beams
-        used |= {PENALTY, EARLY}
+            used.add(PENALTY)
+        early = said.get(EARLY) or False
+        if isinstance(early, bool | str) and early in STOPS:
+            rules["stops"] = STOPS[early]
+            used.add(EARLY)
+    else:  # these do nothing without beams
+        said = {name: value for name, value in said.items() if name not in (PENALTY, EARLY)}
     if options.get("least", 0) > options.get("most", MOST_PIECES):
         options["least"] = options["most"]  # as transformers, which ends such texts at the largest length
-    used |= ruled
-    quiet = {PENALTY, EARLY} if options.get("beams", 1) == 1 else set()
     return WritingDefaults(
         options=GenerationOptions(**options, rules=GenerationRules(**rules)),
-        applied=tuple(f"{name} = {said[name]}" for name in said if name in used and name not in quiet),
+        applied=tuple(f"{name} = {said[name]}" for name in said if name in used),
         left=tuple(f"{name} = {said[name]!r:.60}" for name in said if name not in used),
     )
 
@@ -127,14 +130,10 @@ def _numbers(said: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, An
     return options, used
 
 
-def _rules(said: Mapping[str, Any], start: DecoderStart, *, beams: int) -> tuple[dict[str, Any], set[str]]:
+def _rules(said: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, Any], set[str]]:
     """Return our rules by name, and the names of their settings that became them, or hold here anyway."""
     rules: dict[str, Any] = {}
     used = set()
-    early = said.get(EARLY) or False
-    if isinstance(early, bool | str) and (stops := STOPS.get(early)) is not None:
-        rules["stops"] = stops if beams > 1 else "bound"
-        used.update({EARLY} & {*said})
     if said.get(FIRST) in start.before[-1:]:
         used.add(FIRST)
     if LAST in said and said[LAST] == start.end:

@@ -58,7 +58,7 @@ class PairCounts:
         if keys:
             self._waiting.append(_summed(np.concatenate(keys), np.concatenate(values)))
         # Merged when the waiting pairs outgrow the table: amortised cost, bounded memory.
-        if sum(len(keys) for keys, _ in self._waiting) > max(min(self.most, 1 << 22), len(self._sums[0])):
+        if sum(len(keys) for keys, _ in self._waiting) > max(min(self.most, MOST), len(self._sums[0])):
             self._merge()
 
     @property

@@ -26,7 +26,7 @@ from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text, writing_output
 from osbert.inference.engine import load
 from osbert.interop.folder import Folder, open_folder
-from osbert.interop.hub import called
+from osbert.interop.hub import display_name
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import TEXTS, AnalysisFiles
@@ -111,7 +111,7 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
         yield from _on_the_way(models[0], request)
         return
     paths = [Path(os.path.abspath(path)) for path in models]  # a link keeps its name
-    names = [*map(called, paths)]
+    names = [*map(display_name, paths)]
     for path, name in zip(paths, names, strict=True):
         if paths.count(path) > 1:
             raise UserError(f"{path} is given twice.", code="invalid-value")

@@ -23,7 +23,7 @@ from osbert.files import read_own, refuse_foreign, write_sealed, write_text
 from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
-from osbert.interop.hub import called
+from osbert.interop.hub import display_name
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
@@ -118,7 +118,7 @@ def analyse(
         files.refuse_nothing(data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
         run = _AnalysisRun(engine=engine, samples=samples, options=options, work=work, watch=watch)
-        about = {"model": called(model), "weights": weights}
+        about = {"model": display_name(model), "weights": weights}
         return run.complete(folder, about, data, files.notes())
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json, write_text
-from osbert.interop.hub import called
+from osbert.interop.hub import display_name
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reports.page import Section, paragraph, write_report
 from osbert.runs.analyse.run import AnalysisProgress, ModelAnalysis, analyse
@@ -59,13 +59,12 @@ class AnalysisPlan(ABC):
         comparison = self.compared(found)
         if comparison is None:
             raise UserError(f"{self.data} holds too little for {self.needed}.", code="no-data")
-        write_json(
-            self.out / "results.json", {"model": called(self.model), "notes": [*found.notes], **comparison.results}
-        )
+        name = display_name(self.model)
+        write_json(self.out / "results.json", {"model": name, "notes": [*found.notes], **comparison.results})
         lines = [self.title, "", *comparison.lines, "", *found.notes]
         write_text(self.out / "table.txt", "\n".join(lines) + "\n")
         read = Section(heading="What was read", parts=[paragraph(note) for note in found.notes])
-        lead = f"The model {called(self.model)}. All figures, with their intervals, are in analysis/report.html."
+        lead = f"The model {name}. All figures, with their intervals, are in analysis/report.html."
         write_report(self.out / "report.html", self.title, [*comparison.sections, read], lead=lead)
 
     @property
