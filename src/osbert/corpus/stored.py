@@ -80,6 +80,8 @@ class _Room:
     """Bytes that may still be written before the cache is asked for room again."""
 
     left: int = 0
+    writing: int = 0
+    """Bytes that other threads are writing, which the cache does not count yet."""
     refused: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -153,16 +155,21 @@ class StoredPieces:
                 wanted = max(len(data), bound() // ROOM)
                 self.room.left = wanted
                 try:
-                    make_room(wanted, self.address.url)
+                    make_room(wanted + self.room.writing, self.address.url)
                     self.room.refused = False
                 except (OSError, UserError):  # asked again when as much has been read
                     self.room.refused = True
             self.room.left -= len(data)
             if self.room.refused:
                 return
-        with whole_folder(entry) as aside:
-            (aside / BLOCK).write_bytes(data)
-            sync(aside / BLOCK)
+            self.room.writing += len(data)
+        try:
+            with whole_folder(entry) as aside:
+                (aside / BLOCK).write_bytes(data)
+                sync(aside / BLOCK)
+        finally:
+            with self.room.lock:
+                self.room.writing -= len(data)
 
 
 @dataclass(frozen=True, kw_only=True)
