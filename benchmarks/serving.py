@@ -61,10 +61,10 @@ def main() -> None:
         for side, one in found.items():
             times = " ".join(f"{one[share] * 1000:6.0f} ms" for share in ("p50", "p95", "p99"))
             print(f"{side:24} {rate(one):10.1f} {times}   {json.dumps(one['ends'])}")
+    if "onnxruntime" in found:
+        print(f"{rate(found['osbert serve']) / rate(found['onnxruntime']):.2f} times the requests/s of onnxruntime")
     best = max((found[f"plain, {kind}"] for kind in PLAIN), key=rate)
     print(f"{rate(found['osbert serve']) / rate(best):.2f} times the requests/s of the better plain one")
-    if "onnxruntime" in found:
-        print(f"{rate(found['osbert serve']) / rate(found['onnxruntime']):.2f} times those of onnxruntime")
 
 
 def exported(run: Path, folder: Path) -> Path:
