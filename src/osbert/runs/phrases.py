@@ -169,7 +169,7 @@ def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
     try:
         function = getattr(importlib.import_module(module), name)
         if callable(function):
-            return partial(_called, function, source)
+            return partial(_phrases_of, function, source)
         problem = f"{module}.{name} is not a function."
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
@@ -180,8 +180,8 @@ def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
     raise UserError(f"--phrases {source}: {problem}", code="component-not-importable")
 
 
-def _called(function: Callable[[str], Iterable[str]], source: str, text: str) -> Iterable[str]:
-    """Return a text's phrases. Raises UserError unless they are several."""
+def _phrases_of(function: Callable[[str], Iterable[str]], source: str, text: str) -> Iterable[str]:
+    """Call a user's function on a text and return its phrases. Raises UserError if it does not return a list."""
     found = function(text)
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise UserError(

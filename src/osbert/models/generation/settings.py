@@ -69,7 +69,7 @@ class GenerationOptions(DrawingOptions):
     no_repeat: int = 0
     """So many pieces in a row are written only once; 0 for any repetition."""
     rules: GenerationRules = field(default_factory=GenerationRules)
-    """What the model's folder asks for besides."""
+    """Rules that the model's folder sets, and no option of a command."""
 
     def score(self, total: float, pieces: int) -> float:
         """Return the score of a text in beam search: its log-probability, normalised by its number of pieces.

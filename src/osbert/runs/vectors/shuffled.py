@@ -16,7 +16,8 @@ CELL = np.dtype([("rows", np.int32), ("columns", np.int32), ("counts", np.float3
 def write_shuffled(blocks: Iterable[Cells], folder: Path, *, heaps: int, rng: np.random.Generator) -> None:
     """Write cells as pairs-rows.npy, pairs-columns.npy and, last, pairs-counts.npy, all in one random order.
 
-    Each cell goes onto one of `heaps` by chance, and each heap is shuffled in memory: every order is equally likely.
+    Each cell is assigned at random to one of `heaps` files, and each file is shuffled in memory: every order is equally
+    likely.
     """
     paths = [folder / f"pairs-heap-{number}" for number in range(heaps)]
     for path in folder.glob("pairs-heap-*"):  # of a call that was stopped
