@@ -66,6 +66,15 @@ def pytest_collection_finish() -> None:
     atexit.register(gc.freeze)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Let it pass over what a file of tests leaves behind, too: modules, and models that all tests use."""
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what the tests in faults/ have tried and what it cost; OSBERT_FAULTS_REPORT names a file for it."""
     rows: dict[str, list[int]] = {}
