@@ -139,3 +139,9 @@ def test_tests_of_words_without_a_file_are_left_out(tmp_path: Path) -> None:
     write_tests(tmp_path)
     assert found.word_tests == TABLE.words
     assert TABLE.present(tmp_path) == ()  # words alone are enough: they need no fine-tuning
+
+
+@pytest.mark.parametrize(("name", "rule"), [("generations", "auto"), ("writing", "auto"), ("table5", None)])
+def test_epochs_are_chosen_by_the_rows_where_no_paper_gives_them(name: str, rule: str | None) -> None:
+    found = PretrainedEncoders(recipe="cpu", corpus=Path("corpus")).finetuning(read_table(name))
+    assert found.get("settings") == rule and ("epochs" in found) == (rule is None)

@@ -158,7 +158,13 @@ class PretrainedEncoders:
         return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
 
     def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
-        """Return settings for encoders that were pretrained for minutes: a higher learning rate than the paper's."""
+        """Return settings for encoders that were pretrained for minutes: a higher learning rate than the paper's.
+
+        Where every row has a recipe of its own, no paper gives the epochs: osbert's defaults choose them by the rows.
+        Three epochs of a thousand rows are 94 steps, after which most such encoders give one answer to all rows.
+        """
+        if all(row.recipe for row in table.rows):
+            return {"settings": "auto", "length": 128}
         return {"epochs": 3, "learning_rate": 5e-4, "length": 128}
 
 

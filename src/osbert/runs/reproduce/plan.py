@@ -49,7 +49,11 @@ class TablePlan:
     @property
     def finetuning_words(self) -> tuple[str, ...]:
         """The settings of fine-tuning that all runs share, as words of a command line."""
-        return words({**self.encoders.finetuning(self.table), **self.finetuning})
+        return words(self._finetuning)
+
+    @property
+    def _finetuning(self) -> dict[str, Any]:
+        return {**self.encoders.finetuning(self.table), **self.finetuning}
 
     def run(self, *, watch: Watch = ignore) -> None:
         """Run everything that is not finished.
@@ -143,13 +147,14 @@ class TablePlan:
         """Return a row's run on a data set, with a second run that replaces it if it collapses: same encoder, other
         seed."""
         name, own = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
-        settings = (*self.finetuning_words, *words(column.settings), *words(row.finetuning))
+        shared = words({"settings": "paper", **self._finetuning})
+        settings = (*shared, *words(column.settings), *words(row.finetuning))
         given = ("--model", str(self.encoders.folder(row, own, self.out)), "--data", str(self._data(column)))
         after = f"{row.encoder or row.name}, seed {own}"
 
         def one(name: str, folder: str, own_seed: int) -> StudyTrial:
             out = run_folder(row.name, seed, folder, self.out)
-            command = ("finetune", column.task or column.set, "--settings", "paper", *settings)
+            command = ("finetune", column.task or column.set, *settings)
             command += ("--training.seed", str(own_seed), *given, "--out", str(out), *self.opening.words)
             return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after, kind=column.name)
 
