@@ -9,9 +9,9 @@ from typing import Any
 
 from osbert.interop.hub import locate
 from osbert.lock import claim
-from osbert.reading.remote import local_data
-from osbert.reading.remote_cache import reading_copies
-from osbert.reading.remote_folders import FolderForm, output_folder
+from osbert.remote.addresses import local_data
+from osbert.remote.cache import reading_copies
+from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_defaults, keep_last_of_few
