@@ -162,6 +162,13 @@ def test_vectors_read_a_mixture_in_its_shares(mixed: Corpus, tmp_path: Path) -> 
     assert replace(learner).blocks == learner.blocks
 
 
+def test_vectors_of_several_epochs_read_all_of_a_part_of_small_share(mixed: Corpus, tmp_path: Path) -> None:
+    learner = Word2VecLearner(corpus=mixed, specials=(), folder=tmp_path, settings=Word2VecSettings())
+    everything = {block for part in learner._mixture.blocks for block in part}
+    assert {*learner.blocks_of(0)} < everything
+    assert {block for epoch in range(4) for block in learner.blocks_of(epoch)} == everything
+
+
 def test_without_a_budget_of_time_nothing_is_said_of_time(mixed: Corpus, tmp_path: Path) -> None:
     learner = GloveLearner(corpus=mixed, specials=(), folder=tmp_path, settings=GloveSettings())
     learner.blocks.pop()  # an epoch of a mixture may have fewer words than the corpus
