@@ -138,6 +138,26 @@ def test_its_stream_goes_on_from_any_cursor(mixed: Corpus) -> None:
         assert [batch.ids.tolist() for batch in again.batches] == [batch.ids.tolist() for batch in steps[place].batches]
 
 
+@pytest.mark.parametrize("duplicates", [1, 20])
+def test_all_of_a_mixture_is_read_before_static_masks_repeat(
+    mixed: Corpus, duplicates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(mixed)
+    loader.settings = replace(loader.settings, duplicates=duplicates)
+    period, real, read = max(duplicates, loader.order.cycle), BlockOrder.epoch, []
+
+    def watched(order: BlockOrder, number: int, random: Callable[..., np.random.Generator]) -> list[ShardBlock]:
+        read.append(real(order, number, random))
+        return read[-1]
+
+    monkeypatch.setattr(BlockOrder, "epoch", watched)
+    for epoch in range(period + 1):
+        next(loader.steps(Cursor(epoch=epoch)))
+    assert loader.order.cycle > 1
+    assert {*read[0]} < {*itertools.chain(*read)} == set(loader.training)
+    assert [blocks == read[0] for blocks in read] == [True, *[False] * (period - 1), True]
+
+
 def test_streams_refuse_a_mixture(mixed: Corpus) -> None:
     with refusal("options-exclude-each-other"):
         loader_of(mixed, StreamLoader)
