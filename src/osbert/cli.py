@@ -20,7 +20,7 @@ from osbert.console.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
 from osbert.peers import option_meant
-from osbert.reading.remote import explain_addresses
+from osbert.remote.addresses import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
 from osbert.training.interruption import STATUS

@@ -24,7 +24,7 @@ from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.reading.remote_cache import reading_copies
+from osbert.remote.cache import reading_copies
 from refusals import refusal
 
 pytestmark = QUIET

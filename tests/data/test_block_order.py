@@ -138,6 +138,26 @@ def test_its_stream_goes_on_from_any_cursor(mixed: Corpus) -> None:
         assert [batch.ids.tolist() for batch in again.batches] == [batch.ids.tolist() for batch in steps[place].batches]
 
 
+@pytest.mark.parametrize("duplicates", [1, 20])
+def test_all_of_a_mixture_is_read_before_static_masks_repeat(
+    mixed: Corpus, duplicates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(mixed)
+    loader.settings = replace(loader.settings, duplicates=duplicates)
+    period, real, read = max(duplicates, loader.order.cycle), BlockOrder.epoch, []
+
+    def watched(order: BlockOrder, number: int, random: Callable[..., np.random.Generator]) -> list[ShardBlock]:
+        read.append(real(order, number, random))
+        return read[-1]
+
+    monkeypatch.setattr(BlockOrder, "epoch", watched)
+    for epoch in range(period + 1):
+        next(loader.steps(Cursor(epoch=epoch)))
+    assert loader.order.cycle > 1
+    assert {*read[0]} < {*itertools.chain(*read)} == set(loader.training)
+    assert [blocks == read[0] for blocks in read] == [True, *[False] * (period - 1), True]
+
+
 def test_streams_refuse_a_mixture(mixed: Corpus) -> None:
     with refusal("options-exclude-each-other"):
         loader_of(mixed, StreamLoader)
@@ -160,6 +180,13 @@ def test_vectors_read_a_mixture_in_its_shares(mixed: Corpus, tmp_path: Path) -> 
     }
     assert tokens[True] / sum(tokens.values()) == pytest.approx(0.75, abs=0.05)
     assert replace(learner).blocks == learner.blocks
+
+
+def test_vectors_of_several_epochs_read_all_of_a_part_of_small_share(mixed: Corpus, tmp_path: Path) -> None:
+    learner = Word2VecLearner(corpus=mixed, specials=(), folder=tmp_path, settings=Word2VecSettings())
+    everything = {block for part in learner._mixture.blocks for block in part}
+    assert {*learner.blocks_of(0)} < everything
+    assert {block for epoch in range(4) for block in learner.blocks_of(epoch)} == everything
 
 
 def test_without_a_budget_of_time_nothing_is_said_of_time(mixed: Corpus, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osbert.reading import remote
+from osbert.remote import addresses
 
 QUIET = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -38,7 +38,7 @@ def s3(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "TRIES", 2)
+    monkeypatch.setattr(addresses, "TRIES", 2)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     files = fsspec.filesystem("s3", use_listings_cache=False)
     if files.exists("box"):

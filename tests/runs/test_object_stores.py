@@ -12,7 +12,7 @@ import corpora
 import osbert
 from clock import CLOCK
 from object_store import QUIET
-from osbert.reading.remote_folders import StoredFolder
+from osbert.remote.output_folders import StoredFolder
 from osbert.runs.contract import Notice
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines

@@ -18,6 +18,7 @@ ROOMS = [
         "files",
         "terminal",
         "lock",
+        "remote",
         "components",
         "field_texts",
         "recipe",

@@ -18,7 +18,7 @@ from osbert.console.output import Result, row_stream, rows_as_json
 from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.remote import shown
+from osbert.remote.addresses import shown
 from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.settings import PredictionOptions

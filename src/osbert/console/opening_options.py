@@ -14,7 +14,7 @@ from osbert.console.output import watching
 from osbert.console.printing import print_notices
 from osbert.interop.hub import DownloadProgress, is_name, locate
 from osbert.interop.opening import Opening
-from osbert.reading.remote import ObjectAddress
+from osbert.remote.addresses import ObjectAddress
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 

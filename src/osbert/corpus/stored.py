@@ -27,9 +27,9 @@ from osbert.corpus import damage
 from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
 from osbert.errors import Problems, UserError
 from osbert.files import sync, whole_folder
-from osbert.reading.remote import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, repeated
-from osbert.reading.remote_cache import bound, cache_folder, make_room
-from osbert.reading.remote_folders import BEGUN
+from osbert.remote.addresses import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, repeated
+from osbert.remote.cache import bound, cache_folder, make_room
+from osbert.remote.output_folders import BEGUN
 
 LARGE = tuple(f"*/{name}" for name in PIECES)
 """Patterns of the names that are not copied."""

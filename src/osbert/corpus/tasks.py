@@ -28,7 +28,7 @@ from osbert.files import read_own, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
-from osbert.reading.remote_cache import require_copy
+from osbert.remote.cache import require_copy
 from osbert.text.file_tokenizer import AnyTokenizer
 
 NOTE = "task.json"

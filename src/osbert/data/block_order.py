@@ -51,6 +51,11 @@ class BlockOrder:
         """Return the number of blocks of an epoch."""
         return sum(self.counts)
 
+    @property
+    def cycle(self) -> int:
+        """The fewest epochs in which all blocks are read."""
+        return max((-(-len(blocks) // size) for blocks, size in zip(self.blocks, self.counts) if size), default=1)
+
     def epoch(self, number: int, random: Random) -> list[ShardBlock]:
         """Return the blocks of an epoch in its random order, a function of its number."""
         chosen: list[ShardBlock] = []

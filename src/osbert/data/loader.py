@@ -238,7 +238,9 @@ class PretrainingLoader:
     def _pools(self, cursor: Cursor) -> Iterator[tuple[Pool, Places, Cursor]]:
         """Yield the pools from `cursor` on, each with the order of its sequences and the position in it."""
         for epoch in itertools.count(cursor.epoch):
-            drawn = epoch % self.settings.duplicates if self.settings.duplicates else epoch
+            # Parts of a mixture that an epoch reads in part are read whole before the epochs repeat.
+            different = max(self.settings.duplicates, self.order.cycle)
+            drawn = epoch % different if self.settings.duplicates else epoch
             blocks = self.order.epoch(drawn, partial(self._rng, Purpose.ORDER))
             starts = self._pool_starts()
             pools = self._repeated(len(starts) - 1, drawn, epoch)

@@ -25,7 +25,8 @@ class LoaderSettings:
     """Fraction of the corpus that is held out for evaluation, at most one pool; 0 for none."""
     duplicates: int = 0
     """Static masking: sample the layouts and masks of this many epochs; later epochs repeat them in turn, each in a new
-    order (dupe_factor of google-research/bert: 10). 0 samples each epoch anew: dynamic masking."""
+    order (dupe_factor of google-research/bert: 10). More epochs where a mixture needs them to read all of its
+    text. 0 samples each epoch anew: dynamic masking."""
     workers: int = 0
     """Processes that prepare steps ahead of time, with the same result; 0 for a thread, which suffices on a CPU."""
     seed: int = 0

@@ -20,8 +20,8 @@ from osbert.files import write_text
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
-from osbert.reading.remote import OF_RUNS, ObjectAddress, local_copy
-from osbert.reading.remote_cache import address_of
+from osbert.remote.addresses import OF_RUNS, ObjectAddress, local_copy
+from osbert.remote.cache import address_of
 from osbert.terminal import in_megabytes
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -56,7 +56,7 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
 
     A local folder comes first, then a packaged model, then the hub's cache, then the network. A complete snapshot in
     the cache needs no request if the revision is a commit, or offline. A Path is never a name. The folder of a run at
-    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.reading.remote). `watch` gets a
+    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.remote.addresses). `watch` gets a
     DownloadProgress now and then.
 
     Raises UserError if there is no such model, if it cannot be fetched, and if it has no files that osbert reads.

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from osbert.reading.remote_cache import with_addresses
+from osbert.remote.cache import with_addresses
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -66,7 +66,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Make a local path absolute: the current folder may have changed when the model is loaded."""
-        from osbert.reading.remote import ObjectAddress  # late: `import osbert` needs Watch alone
+        from osbert.remote.addresses import ObjectAddress  # late: `import osbert` needs Watch alone
 
         if ObjectAddress.of(self.folder) is None:
             object.__setattr__(self, "folder", self.folder.absolute())
@@ -74,7 +74,7 @@ class Run:
     @property
     def local_folder(self) -> Path:
         """The folder on this machine: a copy, without checkpoints, if the run is on an object store."""
-        from osbert.reading.remote import OF_RUNS, local_copy
+        from osbert.remote.addresses import OF_RUNS, local_copy
 
         return local_copy(self.folder, without=OF_RUNS)
 

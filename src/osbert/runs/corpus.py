@@ -23,9 +23,9 @@ from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.reading.inputs import find_inputs
-from osbert.reading.remote import local_copy
-from osbert.reading.remote_cache import reading_copies
-from osbert.reading.remote_folders import FolderForm, output_folder
+from osbert.remote.addresses import local_copy
+from osbert.remote.cache import reading_copies
+from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.phrases import PhraseSearch
 from osbert.text.file_tokenizer import AnyTokenizer

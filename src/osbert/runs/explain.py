@@ -14,8 +14,8 @@ from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.interop.hub import display_name
 from osbert.lock import claim
-from osbert.reading.remote import local_copy, local_output, shown
-from osbert.reading.remote_cache import reading_copies, with_addresses
+from osbert.remote.addresses import local_copy, local_output, shown
+from osbert.remote.cache import reading_copies, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.explained_rows import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from osbert.reading.remote import shown
+from osbert.remote.addresses import shown
 
 
 def plain(value: Any) -> Any:

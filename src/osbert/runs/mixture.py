@@ -13,9 +13,9 @@ from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.lock import claim
-from osbert.reading.remote import local_copy, shown
-from osbert.reading.remote_cache import reading_copies
-from osbert.reading.remote_folders import FolderForm, output_folder
+from osbert.remote.addresses import local_copy, shown
+from osbert.remote.cache import reading_copies
+from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import counted
 

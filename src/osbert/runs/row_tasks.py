@@ -18,7 +18,7 @@ from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
 from osbert.corpus.tasks import MOST_TASKS, task_folder
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
-from osbert.reading.remote_cache import require_copy
+from osbert.remote.cache import require_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

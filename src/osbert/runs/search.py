@@ -23,8 +23,8 @@ from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.remote import shown
 from osbert.reading.table import Row
+from osbert.remote.addresses import shown
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile

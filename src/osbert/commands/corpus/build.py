@@ -11,7 +11,7 @@ from osbert.console.file_consoles import CorpusConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
-from osbert.reading.remote import shown
+from osbert.remote.addresses import shown
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console

@@ -17,7 +17,7 @@ from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
-from osbert.reading.remote import local_copy, shown
+from osbert.remote.addresses import local_copy, shown
 from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text, verified_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console

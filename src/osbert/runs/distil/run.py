@@ -23,7 +23,7 @@ from osbert.runs.distil.settings import DistilSettings
 from osbert.runs.distil.student import check_student, read_student
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.defaults import fill_defaults, keep_last_of_few
+from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.events import scores_line
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
@@ -87,8 +87,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         task = _moved(teacher.task, data, settings)
         records = _records(task, request.texts, settings, watch)
         plan = _plan(request, task, settings, names)
-        plan = fill_defaults(plan, [_countable(task, records)], out, watch)
-        plan = keep_last_of_few(plan, [records["dev"]], out, watch)
+        plan = fill_open(plan, [_countable(task, records)], [records["dev"]], out, watch)
         model, what = read_student(plan, teacher, lessons)
         check_student(model, teacher, lessons)
         table = recipe.as_table(lessons) | {"teacher": str(teacher.path), "weights": teacher.weights}

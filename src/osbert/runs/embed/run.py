@@ -21,8 +21,8 @@ from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.reading.remote import local_copy, local_output, shown
-from osbert.reading.remote_cache import address_of, reading_copies
+from osbert.remote.addresses import local_copy, local_output, shown
+from osbert.remote.cache import address_of, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (

@@ -91,6 +91,20 @@ def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], in
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 
+def fill_open(
+    plan: FinetunePlan,
+    training: Sequence[Sequence[Record]],
+    development: Sequence[Sequence[Record]],
+    out: Path,
+    watch: Watch = ignore,
+) -> FinetunePlan:
+    """Return the plan with all settings that the user left open chosen by the training and the development rows.
+
+    See `fill_defaults` and `keep_last_of_few`.
+    """
+    return keep_last_of_few(fill_defaults(plan, training, out, watch), development, out, watch)
+
+
 def fill_defaults(
     plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path, watch: Watch = ignore
 ) -> FinetunePlan:

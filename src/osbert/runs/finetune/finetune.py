@@ -9,12 +9,12 @@ from typing import Any
 
 from osbert.interop.hub import locate
 from osbert.lock import claim
-from osbert.reading.remote import local_data
-from osbert.reading.remote_cache import reading_copies
-from osbert.reading.remote_folders import FolderForm, output_folder
+from osbert.remote.addresses import local_data
+from osbert.remote.cache import reading_copies
+from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.defaults import fill_defaults, keep_last_of_few
+from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.learning_curve import learning_curve
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
@@ -84,8 +84,7 @@ def finetune_plan(
 ) -> FinetuneRun:
     """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
     given = plan
-    plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
-    plan = keep_last_of_few(plan, _development(plan, records), out, watch)
+    plan = fill_open(plan, [splits["train"] for splits in records], _development(plan, records), out, watch)
     if plan.comparison.folds:
         cross_validate(plan, records, out, watch, wish)
     elif plan.comparison.wanted:

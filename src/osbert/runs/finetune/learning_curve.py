@@ -17,7 +17,7 @@ from osbert.reports.page import Section, add_section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.defaults import fill_defaults, keep_last_of_few
+from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.study.runner import Study, StudyTrial, TrialResult
@@ -54,8 +54,7 @@ def learning_curve(
     def train(trial: StudyTrial) -> None:
         kept: Sequence[Record] = trial.settings
         splits: Splits = {**records, "train": kept}
-        own = fill_defaults(plan, [kept], trial.folder, watch)
-        own = keep_last_of_few(own, [records["dev"]], trial.folder)
+        own = fill_open(plan, [kept], [records["dev"]], trial.folder, watch)
         model = steps.start(own)
         steps.train(own, steps.lay_out(own, [splits], model, watch), model, trial.folder, watch, wish)
 

@@ -10,7 +10,7 @@ from typing import Any
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.remote import local_data
+from osbert.remote.addresses import local_data
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
 from osbert.training.tracker_queue import require_trackers

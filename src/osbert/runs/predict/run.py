@@ -13,8 +13,8 @@ from typing import Any
 from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.reading.remote import local_copy, local_output
-from osbert.reading.remote_cache import reading_copies
+from osbert.remote.addresses import local_copy, local_output
+from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput

@@ -14,7 +14,7 @@ from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
-from osbert.reading.remote_folders import FolderForm, OutputFolder, output_folder
+from osbert.remote.output_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.other_text import with_general

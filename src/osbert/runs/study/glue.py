@@ -14,8 +14,8 @@ from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
 from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import locate
 from osbert.lock import claim
-from osbert.reading.remote import local_data
-from osbert.reading.remote_cache import reading_copies
+from osbert.remote.addresses import local_data
+from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.long import ModelReader

@@ -81,12 +81,18 @@ class VectorLearner:
     @cached_property
     def blocks(self) -> list[ShardBlock]:
         """The blocks of the corpus; of a mixture those of its first epoch, in which each part has its share."""
-        if not self.corpus.mixed:
-            return self.corpus.blocks(BLOCK)
+        return self.blocks_of(0) if self.corpus.mixed else self.corpus.blocks(BLOCK)
+
+    @cached_property
+    def _mixture(self) -> BlockOrder:
         # Shares are counted in whole blocks, of which there must be many.
-        blocks = self.corpus.blocks(max(1, min(BLOCK, self.corpus.tokens // PARTS)))
-        order, seed = BlockOrder.of(self.corpus, blocks), self.settings.seed
-        return order.epoch(0, lambda *key: np.random.default_rng([seed, MIXED, *key]))
+        return BlockOrder.of(self.corpus, self.corpus.blocks(max(1, min(BLOCK, self.corpus.tokens // PARTS))))
+
+    def blocks_of(self, epoch: int) -> list[ShardBlock]:
+        """Return the blocks of an epoch: of a mixture, a large part goes on where the epoch before stopped."""
+        if not self.corpus.mixed:
+            return self.blocks
+        return self._mixture.epoch(epoch, lambda *key: np.random.default_rng([self.settings.seed, MIXED, *key]))
 
     def shuffled(self, epoch: int) -> Sequence[int]:
         """Return the numbers of the blocks in the random order of an epoch."""
@@ -141,15 +147,16 @@ class Word2VecLearner(VectorLearner):
     def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
         """Update the tables from part `part` of `parts` of round `number`."""
         epoch, inside = divmod(number, self._in_epoch)
-        totals = Totals()
+        totals, blocks = Totals(), self.blocks_of(epoch)
         # Process `part` takes every `parts`-th block of the round.
-        for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(self.blocks)), parts):
+        for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(blocks)), parts):
             if self.clock and self.clock.over and totals.words:
                 break
-            planned = (epoch * len(self.blocks) + place) / (self.settings.epochs * len(self.blocks))
+            planned = (epoch * len(blocks) + place) / (self.settings.epochs * len(blocks))
             done = self.clock.passed if self.clock else planned
             rate = self.settings.learning_rate * max(LOWEST_RATE, 1 - done)
-            totals += self._learn_block(tables, epoch, self._order(epoch)[place], rate)
+            chosen = self._order(epoch)[place]
+            totals += self._learn_block(tables, blocks[chosen], rate, [epoch, chosen])
         return totals
 
     def _order(self, epoch: int) -> Sequence[int]:
@@ -173,12 +180,12 @@ class Word2VecLearner(VectorLearner):
         predictions = 1 if settings.method == "cbow" else settings.window + 1
         return word2vec.pace(settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * share)
 
-    def _learn_block(self, tables: Tensor, epoch: int, place: int, rate: float) -> Totals:
+    def _learn_block(self, tables: Tensor, block: ShardBlock, rate: float, key: Sequence[int]) -> Totals:
         settings, centred = self.settings, self.settings.method == "cbow"
         # Random numbers depend on epoch and block, not on the process that reads the block.
-        rng = np.random.default_rng([settings.seed, epoch, place])
+        rng = np.random.default_rng([settings.seed, *key])
         vectors = word2vec.Vectors(inputs=tables[0], outputs=tables[1])
-        ids, texts = self.words(self.blocks[place])
+        ids, texts = self.words(block)
         totals = Totals(words=len(ids))
         # Subsampling of frequent words (Mikolov et al. 2013, section 2.3).
         kept = rng.random(len(ids)) < self._keep[ids]

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from osbert.errors import UserError, nearest
 from osbert.files import disk_full, sync, whole_folder
 from osbert.lock import locked
-from osbert.reading.remote_cache import CACHE, cache_folder, hold, make_room
+from osbert.remote.cache import CACHE, cache_folder, hold, make_room
 
 SCHEMES = {
     "s3": ("s3fs", 'pip install "osbert[remote]"'),

@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.reading.remote import Listing, ObjectAddress, matches, repeated
-from osbert.reading.remote_cache import hold, release, with_addresses
+from osbert.remote.addresses import Listing, ObjectAddress, matches, repeated
+from osbert.remote.cache import hold, release, with_addresses
 
 BEGUN = ".osbert-uploading"
 """The object that stands beside others until the marker is there: a first upload has begun."""

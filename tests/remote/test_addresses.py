@@ -16,10 +16,10 @@ from osbert.errors import UserError
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import default_out, locate
 from osbert.lock import claim
-from osbert.reading import remote
 from osbert.reading.inputs import find_inputs
-from osbert.reading.remote import ObjectAddress, StoredObject, local_copy, local_output
-from osbert.reading.remote_cache import address_of, hold, make_room, reading_copies, require_copy
+from osbert.remote import addresses
+from osbert.remote.addresses import ObjectAddress, StoredObject, local_copy, local_output
+from osbert.remote.cache import address_of, hold, make_room, reading_copies, require_copy
 from refusals import refusal
 
 pytestmark = QUIET
@@ -30,7 +30,7 @@ def copies(folder: Path) -> list[str]:
 
 
 def test_a_copy_is_that_of_the_content_now(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "BLOCK", 4)
+    monkeypatch.setattr(addresses, "BLOCK", 4)
     s3.pipe_file("box/deep/a.csv", b"text\ngood\n")
     first = local_copy("s3://box/deep/a.csv")
     assert first.name == "a.csv" and first.read_bytes() == b"text\ngood\n"
@@ -133,7 +133,7 @@ def test_an_output_that_is_not_finished_is_not_uploaded(s3: Any) -> None:
 
 def test_a_connection_that_is_lost(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.pipe_file("box/a.txt", b"0123456789")
-    monkeypatch.setattr(remote, "BLOCK", 4)
+    monkeypatch.setattr(addresses, "BLOCK", 4)
     whole, left = s3.cat_file, [1]  # of the instance, which fsspec keeps
 
     def failing(path: str, start: int, end: int) -> bytes:
@@ -153,14 +153,14 @@ def test_a_connection_that_is_lost(s3: Any, tmp_path: Path, monkeypatch: pytest.
 
 def test_an_object_that_changes_meanwhile(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.pipe_file("box/a.txt", b"0123")
-    block = remote._block
+    block = addresses._block
 
     def changing(*given: Any) -> bytes:
         found = block(*given)
         s3.pipe_file("box/a.txt", b"4567")
         return found
 
-    monkeypatch.setattr(remote, "_block", changing)
+    monkeypatch.setattr(addresses, "_block", changing)
     with refusal("file-changed", "s3://box/a.txt"):
         local_copy("s3://box/a.txt")
     assert copies(tmp_path / "cache") == []
@@ -168,7 +168,7 @@ def test_an_object_that_changes_meanwhile(s3: Any, tmp_path: Path, monkeypatch: 
 
 def test_the_cache_is_bounded(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OSBERT_CACHE_GB", "1e-8")  # ten bytes
-    monkeypatch.setattr(remote, "hold", lambda entry, address: entry.is_dir())
+    monkeypatch.setattr(addresses, "hold", lambda entry, address: entry.is_dir())
     for number, name in enumerate("abc"):
         s3.pipe_file(f"box/{name}", b"four")
         os.utime(local_copy(f"s3://box/{name}").parent, (number, number))
@@ -260,6 +260,6 @@ def test_addresses_are_the_users_alone(tmp_path: Path, monkeypatch: pytest.Monke
         raise UserError(f"{place}: no format", code="unknown-output-format")
     with refusal("unknown-scheme", "ftp://"):
         local_copy("ftp://box/a.csv")
-    monkeypatch.setitem(remote.SCHEMES, "gs", ("no_such_library", "pip install gcsfs"))
+    monkeypatch.setitem(addresses.SCHEMES, "gs", ("no_such_library", "pip install gcsfs"))
     with refusal("missing-library", "pip install gcsfs"):
         local_copy("gs://box/a.csv")
