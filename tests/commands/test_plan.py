@@ -84,6 +84,14 @@ def test_settings_reach_the_plan_and_the_recipe(plan, quick) -> None:
     assert (settings.mlm.rate, settings.data.batch) == (0.2, 8)
 
 
+def test_the_recipe_has_the_first_position_of_the_corpus(plan, quick, corpus) -> None:
+    done = plan("roberta-small")
+    assert recipe.read("roberta-small")["model"]["first_position"] == 2
+    assert recipe.read(done.recipe)["model"]["first_position"] == 1
+    assert read_plan(str(done.recipe), {}, corpus=corpus).settings.model.first_position == 1
+    assert "first_position" not in recipe.read(plan("cpu").recipe)["model"]
+
+
 def test_its_own_file_is_written_anew_and_no_other(plan, quick, monkeypatch) -> None:
     first = plan()
     assert plan(minutes="20").status == 0

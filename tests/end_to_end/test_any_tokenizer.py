@@ -18,10 +18,12 @@ import transformers
 
 import corpora
 import osbert
+from interrupted import resume_bit_for_bit
 from osbert.commands.embed import VectorOptions, embed
 from osbert.data.corrupt import word_bounds
 from osbert.data.step import Cursor
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.recipe import read
 from osbert.runs.pretrain.masks import sample_masks
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.encode import encode_document
@@ -211,6 +213,57 @@ def test_positions_must_begin_behind_the_padding_id(corpus: Path) -> None:
     read_plan(recipe, {**SIZES, **settings, "first_position": pad + 1}, corpus=corpus)
     with refusal("invalid-setting", "model.first_position", pad + 1):
         read_plan(recipe, {**SIZES, **settings, "first_position": pad + 2}, corpus=corpus)
+
+
+@pytest.mark.parametrize("recipe", ["roberta-small", "bart-mini"])
+def test_positions_of_a_packaged_recipe_begin_behind_any_padding_id(corpus: Path, recipe: str) -> None:
+    pad = read_any_tokenizer(corpus).pad
+    plan = read_plan(recipe, {"data_length": 24}, corpus=corpus)
+    assert plan.settings.model.first_position == pad + 1
+    assert any("first_position" in remark for remark in plan.remarks) == (pad != 1)
+    assert read_plan(recipe, {"data_length": 24, "first_position": 0}, corpus=corpus).settings.model.first_position == 0
+
+
+@pytest.fixture(scope="module")
+def wordpiece(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose padding is piece 0."""
+    folder = tmp_path_factory.mktemp("wordpiece")
+    osbert.train_tokenizer(texts, out=folder / "vocabulary", vocabulary=120)
+    osbert.build_corpus(
+        texts, tokenizer=folder / "vocabulary", out=folder / "corpus", workers=1, documents="blank-line"
+    )
+    return folder / "corpus"
+
+
+@pytest.mark.parametrize("recipe", ["roberta-small", "bart-mini"])
+def test_a_fitted_first_position_is_stored_and_the_run_resumes_bit_for_bit(
+    wordpiece: Path, tmp_path: Path, recipe: str
+) -> None:
+    settings = {**SIZES, "corpus": wordpiece, "steps": 3, "checkpoint_every": 1}
+    osbert.pretrain(recipe, out=tmp_path / "run", **settings)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["first_position"] == 1
+    assert read(tmp_path / "run" / "recipe.toml")["model"]["first_position"] == 1
+    resume_bit_for_bit(recipe, tmp_path / "run", tmp_path / "stopped", 2, settings)
+    # The stored recipe and the number itself make the same run.
+    osbert.pretrain(str(tmp_path / "run" / "recipe.toml"), out=tmp_path / "stored", **settings)
+    osbert.pretrain(recipe, out=tmp_path / "given", first_position=1, **settings)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "stored", "given")]
+    assert weights[0] == weights[1] == weights[2]
+    with refusal("invalid-setting", "model.first_position"):
+        osbert.pretrain(recipe, out=tmp_path / "other", first_position=2, **settings)
+
+
+def test_transformers_counts_a_fitted_first_position_alike(wordpiece: Path, tmp_path: Path) -> None:
+    osbert.pretrain("roberta-small", corpus=wordpiece, out=tmp_path / "run", steps=3, **SIZES)
+    found = ["Bada kefe lo.", "Mi"]
+    model = transformers.AutoModel.from_pretrained(tmp_path / "run").eval()
+    assert (model.config.model_type, model.config.pad_token_id) == ("roberta", 0)
+    batch = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")(found, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+    ours = osbert.load(tmp_path / "run").embed(found, pooling="tokens")
+    for place, mask in enumerate(batch["attention_mask"].bool()):
+        np.testing.assert_allclose(ours[place], states[place][mask].numpy(), rtol=0, atol=2e-5)
 
 
 def test_pairs_of_a_tokenizer_with_one_segment_need_no_second(corpus: Path) -> None:

@@ -97,6 +97,19 @@ def test_it_is_fine_tuned_on_every_form(model: Path, settings: dict[str, Any], t
         osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **given)
         config = json.loads((tmp_path / kind / "config.json").read_text())
         assert config["architectures"] == [f"XLNet{end}"]
+    more: dict[str, list[dict[str, Any]]] = {
+        "regress": [{"text": f"{word} logi", "label": value} for word, value in (("bada", 1.0), ("kefe", 0.0))] * 4,
+        "multilabel": [{"text": f"{word} logi", "labels": [word, "logi"]} for word in ("bada", "kefe")] * 4,
+        "rerank": [{"query": f"{word} logi", "document": ["bada", "kefe"], "label": [1, 0]} for word in ("a", "mi")]
+        * 4,
+        "contrastive": [{"text": f"{word} logi", "text_pair": word} for word in ("bada", "kefe", "mi", "lo")] * 2,
+    }
+    for kind, data in more.items():
+        osbert.finetune(kind, model=model, data=data, out=tmp_path / kind, **given)
+    assert isinstance(osbert.load(tmp_path / "regress").predict(["bada logi"])[0].value, float)
+    assert set(osbert.load(tmp_path / "multilabel").predict(["bada logi"])[0].value) <= {"bada", "kefe", "logi"}
+    assert len(osbert.load(tmp_path / "rerank").predict([("a logi", "bada", "kefe")])[0].value) == 2
+    assert osbert.load(tmp_path / "contrastive").embed(["bada logi", "kefe"]).shape == (2, 16)
     classifier = osbert.load(tmp_path / "classify")
     together, alone = classifier.predict(["bada logi", "kefe"]), classifier.predict(["bada logi"])
     assert together[0].value == alone[0].value

@@ -23,6 +23,7 @@ from osbert.models.settings import settings_of
 from osbert.objectives import Objective
 from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
+from osbert.runs.pretrain.first_position import check_first_position, fitted_first_position
 from osbert.runs.pretrained_tokens import origin_facts
 from osbert.runs.vectors.settings import vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -194,13 +195,11 @@ def read_plan(
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")
+    if before is None and not own and "model.first_position" not in chosen:
+        settings, placed = fitted_first_position(settings, tokenizer)
+        remarks += placed
     plan = PretrainPlan(
-        name=Path(name).stem,
-        settings=settings,
-        corpus=opened,
-        tokenizer=tokenizer,
-        origin=before,
-        given=chosen,
+        name=Path(name).stem, settings=settings, corpus=opened, tokenizer=tokenizer, origin=before, given=chosen
     )
     if out is not None:
         _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
@@ -383,11 +382,4 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 'the piece that stands for them. Set model.summary = "last", or take another tokenizer.',
                 code="invalid-setting",
             )
-    first = getattr(model, "first_position", 0)
-    if first and first != tokenizer.pad + 1:
-        problems.add(
-            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
-            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
-            f"{tokenizer.pad + 1}, or 0 to begin at 0.",
-            code="invalid-setting",
-        )
+    check_first_position(model, tokenizer, problems)

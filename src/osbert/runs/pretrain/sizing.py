@@ -222,8 +222,9 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
     table: dict[str, Any] = recipe.override(recipe.read(request.name), request.settings, schema=type(chosen))
     table = {**table, "minutes": float(request.minutes)}
     before, after = (recipe.as_table(model) for model in (found.plan.settings.model, chosen.model))
-    named = ("layers", "width", "heads")
-    # The three settings of the size are written even if they equal the recipe's, so that the file shows them.
+    # The three settings of the size are written even if they equal the recipe's, so that the file shows them; the first
+    # position as it fits the corpus's tokenizer, since a recipe from a file is taken as it is.
+    named = ("layers", "width", "heads", *(("first_position",) if before.get("first_position") else ()))
     changed = {name: value for name, value in after.items() if name in named or value != before[name]}
     table.setdefault("model", {}).update(changed)
     table.setdefault("optimizer", {})["learning_rate"] = chosen.optimizer.learning_rate
