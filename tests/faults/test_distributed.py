@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import EVERY, LONG, SECONDS, STEPS, Child, Ended, Site, compare, sample, some, steps_taken
+from safetensors.torch import load_file
 
 
 def start(site: Site, out: Path, *settings: str, rank: int | None = None, **fault: Any) -> list[Child]:
@@ -135,6 +136,30 @@ def test_a_speed_that_one_of_two_cannot_test(site: Site) -> None:
     assert "Another process of this run has ended" in found[0].output, found[0]
     assert "The speed cannot be tested here." in found[1].output, found[1]
     assert not any("Traceback" in one.output for one in found)
+
+
+MODEL = ("--direction", "left_to_right", "--positions", "distances", "--segments", "0", "--pooling", "none")
+DATA = ("--data.streams", "--data.length", "8", "--data.batch", "4", "--data.micro-tokens", "0", "--long-share", "0")
+STREAMS = ("--objectives", "left_to_right", "--model.memory", "12", *MODEL, *DATA)
+
+
+def test_both_are_killed_and_their_memories_come_back(site: Site) -> None:
+    whole, out = site.fresh(), site.fresh()
+    unharmed = ended(start(site, whole, *STREAMS))
+    assert [one.status for one in unharmed] == [0, 0], unharmed
+    children = start(site, out, *STREAMS)
+    while steps_taken(out) < EVERY + 1 and children[0].wait(0.002) is None:
+        pass
+    for child in children:
+        child.signal(signal.SIGKILL)
+    assert [one.status for one in ended(children)] == [-signal.SIGKILL] * 2
+    newest = max((out / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
+    assert load_file(newest / "weights.safetensors")["memory.kept.counts"].max() == 12  # all that there is room for
+    again = ended(start(site, out, *STREAMS))
+    assert [one.status for one in again] == [0, 0] and again[0].resumed >= EVERY, again
+    differences = compare(whole, out)
+    site.tally.count("kill -9 of both processes, with a memory", wrong=bool(differences))
+    assert not differences
 
 
 @pytest.mark.skipif(not LONG, reason="starts Python anew seven times: make faults")
