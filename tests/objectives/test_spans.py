@@ -63,6 +63,17 @@ def test_lengths_are_those_of_the_paper_and_the_longest_text_fits() -> None:
     assert found.source is not None and len(found.source) in (63, 64)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_no_two_spans_share_one_of_few_sentinels(count: int) -> None:
+    tokenizer = Tokenizer([*SPECIALS, *WORDS, *(f"<extra_id_{count - 1 - k}>" for k in range(count))])
+    packer = Packer(tokenizer=tokenizer, length=700)
+    source, labels = both(Spans().corrupt(text(600, packer), packer, np.random.default_rng(0)))
+    marks = sentinels(tokenizer).tolist()
+    for side in (source, labels):
+        assert [piece for piece in side if piece in marks] == marks
+    assert len(labels) == Spans().cut(600)[0] + count
+
+
 def test_every_composition_is_as_likely_as_any_other() -> None:
     rng = np.random.default_rng(0)
     found = Counter(tuple(pieces_of(7, 3, rng).tolist()) for _ in range(6000))

@@ -26,6 +26,7 @@ from osbert.server.wire import Cancellation, Dispatch, Orders, PassReport
 from osbert.server.worker import Worker
 from osbert.tasks.kinds.generate import Generate
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
 from tiny_runs import write_run
 
 LONG = 400
@@ -85,13 +86,30 @@ def test_it_writes_what_python_writes(worker: Worker, models: dict[str, Engine],
     assert [one["text"] for one in drawn["generations"]] == [one.text for one in alike]
 
 
+def _write_pair(folder: Path, *sentinels: str) -> None:
+    """Write an encoder-decoder that writes from a source."""
+    tokenizer = Tokenizer([*SPECIALS, "good", *sentinels])
+    backbone = PairArchitecture(vocabulary=len(tokenizer), layers=1, heads=2, width=16, length=24).build()
+    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), folder, tokenizer=tokenizer)
+    write_tokenizer(tokenizer, folder, length=24)
+
+
+def test_more_gaps_than_sentinels_are_refused_here_and_in_python(tmp_path: Path) -> None:
+    _write_pair(tmp_path, "<extra_id_0>")
+    model, texts = osbert.load(tmp_path), ["good [MASK]", "[MASK] good [MASK]"]
+    with refusal("too-many-gaps", "texts[1]"):
+        model.generate(texts, most=2)
+    with refusal("too-many-gaps"):
+        model.stream(texts[1], most=2)
+    worker = Worker(Orders(runs=[ModelFolder("pair", tmp_path)], device="cpu", writing=WritingLimits()))
+    status, body = _answer(worker, model="pair", texts=texts, most=2)
+    assert (status, body["error"]["field"]) == (422, "texts[1]")
+
+
 def test_who_writes_is_declared(worker: Worker, tmp_path: Path) -> None:
     told = {name: model.facts()["writes"] for name, model in worker.models.items()}
     assert told == {"writer": True, "run": True, "encoder": False}
-    tokenizer = Tokenizer([*SPECIALS, "good"])
-    backbone = PairArchitecture(vocabulary=len(tokenizer), layers=1, heads=2, width=16, length=24).build()
-    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), tmp_path, tokenizer=tokenizer)
-    write_tokenizer(tokenizer, tmp_path, length=24)
+    _write_pair(tmp_path)
     facts = ServerModel("pair", osbert.load(tmp_path)).facts()
     assert (facts["kind"], facts["writes"]) == ("source_writer", True)  # what it writes is no continuation
 

@@ -45,7 +45,13 @@ def test_without_them_gaps_are_the_mask_and_no_other_name_is_special() -> None:
     assert found == [*made.encode("low").tolist(), made.mask, *made.encode("[CLS] <extra_id_0>").tolist()]
     few = with_sentinels(made, 2)
     marks = sentinel_ids(few).tolist()
-    assert encode_gaps("[MASK] [MASK] [MASK] <extra_id_7>", few).tolist()[:3] == [*marks, marks[0]]
+    assert encode_gaps("[MASK] [MASK] <extra_id_7>", few).tolist()[:2] == marks
+
+
+def test_more_gaps_than_sentinels_are_refused() -> None:
+    few = with_sentinels(train([TEXT] * 9, vocabulary=60), 2)
+    with refusal("too-many-gaps"):
+        encode_gaps("[MASK] low [MASK] wide [MASK]", few)
 
 
 def test_more_than_fit_are_refused(tmp_path: Path) -> None:

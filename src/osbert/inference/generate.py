@@ -14,9 +14,9 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
-from osbert.interop.huggingface.generation_config import WritingDefaults
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
+from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead

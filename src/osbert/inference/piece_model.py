@@ -16,9 +16,9 @@ from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
-from osbert.interop.huggingface.generation_config import WritingDefaults
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
+from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.settings import GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead

@@ -23,7 +23,7 @@ from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, named
-from osbert.interop.huggingface.generation_config import DecoderStart, WritingDefaults, read_writing
+from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
 from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
@@ -35,6 +35,7 @@ from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead

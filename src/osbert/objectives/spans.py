@@ -22,7 +22,7 @@ class Spans(WritingObjective):
     """Spans of a text are cut out and replaced with sentinels, and the decoder generates them (section 3.3.4).
 
     The source is the text with sentinel k instead of span k. The target is sentinel 0, span 0, sentinel 1, span 1, ...,
-    and the end piece. If the tokenizer has no sentinels, its mask is used for all of them.
+    and the end piece. There are at most as many spans as sentinels. Without sentinels, the mask is used for all spans.
     """
 
     title: ClassVar[str] = "missing spans"
@@ -69,8 +69,8 @@ class Spans(WritingObjective):
         ids = example.ids[inside].astype(np.int64)
         marks = sentinels(tokenizer)
         noise, count = self.cut(len(ids))
-        # With real sentinels, no two spans of a text share one; a single mask may repeat.
-        count = min(count, len(marks)) if len(marks) > 1 else count
+        # Two spans of a text never have the same sentinel: with few, the spans are longer. Only the mask may repeat.
+        count = min(count, len(sentinel_ids(tokenizer)) or count)
         # Lengths of the kept parts and of the spans, in turn; a text begins with a kept part.
         kept = pieces_of(len(ids) - noise, count, rng)
         lost = pieces_of(noise, count, rng)

@@ -51,12 +51,19 @@ def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
     """Return the ids of a text (n,), without the special pieces around it, in which sentinels stand for gaps.
 
     The k-th [MASK] of the text becomes sentinel k, from 0 on, or the mask piece if the tokenizer has no sentinels. A
-    sentinel's name in the text becomes that sentinel.
+    sentinel's name in the text becomes that sentinel. Raises UserError if there are more [MASK] than sentinels.
 
     >>> tokenizer = with_sentinels(Tokenizer([*SPECIALS, "a", "day"]), 2)
     >>> tokenizer.tokens(encode_gaps("a [MASK] day <extra_id_1>", tokenizer))
     ['a', '<extra_id_0>', 'day', '<extra_id_1>']
     """
+    gaps, most = text.count(SPECIALS[-1]), len(sentinel_ids(tokenizer))
+    if most and gaps > most:  # a second gap with the same sentinel could not be told from the first
+        raise UserError(
+            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {most:,} sentinels, one for each gap. "
+            f"Divide it into texts of at most {most:,} gaps.",
+            code="too-many-gaps",
+        )
     parts = [*_parts(text, tokenizer)]
     if isinstance(tokenizer, FileTokenizer):  # it finds special pieces in a text, and the spaces that belong to them
         return tokenizer.encode("".join(part if mark is None else tokenizer.vocabulary[mark] for part, mark in parts))
@@ -72,7 +79,7 @@ def _parts(text: str, tokenizer: AnyTokenizer) -> Iterator[tuple[str, int | None
     for gap in _GAP.finditer(text):
         mark = named.get(gap[0])
         if gap[0] == SPECIALS[-1]:
-            mark = int(marks[masks % len(marks)]) if len(marks) else _mask(tokenizer)
+            mark = int(marks[masks]) if len(marks) else _mask(tokenizer)
             masks += 1
         if mark is not None:
             yield text[begin : gap.start()], None

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from osbert.interop.json_files import read_if_there
+from osbert.models.generation.defaults import FILE, WritingDefaults
 from osbert.models.generation.settings import MOST_BEAMS, MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules
 
-FILE = "generation_config.json"
 NAMES = {"num_beams": "beams", "max_new_tokens": "most", "min_new_tokens": "least", "no_repeat_ngram_size": "no_repeat"}
 """Their settings of a number of pieces -> our options."""
 LENGTHS = {"max_length": "most", "min_length": "least"}
@@ -40,25 +40,6 @@ OFF: dict[str, tuple[Any, ...]] = {
     "is_assistant": (False,),
 }
 """Values with which a setting does nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WritingDefaults:
-    """How a folder's model writes if nothing is given: `options`, the settings `applied`, and those `left` out."""
-
-    options: GenerationOptions
-    applied: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-    @property
-    def remark(self) -> str:
-        """Return a sentence on what is applied and what is not; "" if the file asks for nothing."""
-        parts = [
-            f"{what} {', '.join(names)}"
-            for what, names in (("applied", self.applied), ("not applied", self.left))
-            if names
-        ]
-        return f"{FILE}: {'; '.join(parts)}." if parts else ""
 
 
 @dataclass(frozen=True, kw_only=True)
