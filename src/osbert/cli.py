@@ -186,15 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # First of all: a name or text with unusual characters must not break a message.
     guard_streams()
     output, words = Output.of_words(sys.argv[1:] if arguments is None else arguments)
-    app = application(words)
     if arguments is None:
-        # Processes that are started from here on import no module of the current directory: it may be a stranger's.
-        os.environ.setdefault("PYTHONSAFEPATH", "1")
-        # OpenMP reads this once, when torch is loaded. Threads that spin while they wait take cores from other
-        # processes, such as osbert's own loaders and workers.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
-        atexit.register(gc.freeze)
+        _settle(words)
+    app = application(words)
     try:
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
@@ -223,6 +217,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.print_error(told, code="system")
         return 1
     return 0
+
+
+def _settle(words: Sequence[str]) -> None:
+    """Set what holds for the whole process of a command."""
+    # Processes that are started from here on import no module of the current directory: it may be a stranger's.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    # OpenMP reads this once, when torch is loaded. Threads that spin while they wait take cores from other processes,
+    # such as osbert's own loaders and workers.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
+    atexit.register(gc.freeze)
+    if {"--help", "-h"} & {*words}:
+        # Help makes many objects and little garbage: a search for it after each 700 of them is a tenth of the time.
+        gc.disable()
 
 
 def _interrupted(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
