@@ -11,8 +11,9 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 def fitted_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, list[str]]:
     """Return settings whose first position, unless it is 0, is the padding id + 1, and a remark if that changes it."""
-    first, wanted = getattr(settings.model, "first_position", 0), tokenizer.pad + 1
-    if first in (0, wanted):
+    first = getattr(settings.model, "first_position", 0)
+    # At 0 the tokenizer is not asked: GPT's has no padding.
+    if not first or first == (wanted := tokenizer.pad + 1):
         return settings, []
     remark = (
         f"model.first_position is {wanted} instead of {first}: positions begin behind the padding id, which is "
@@ -24,7 +25,7 @@ def fitted_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, 
 def check_first_position(model: Any, tokenizer: AnyTokenizer, problems: Problems) -> None:
     """Add a problem if the first position is neither 0 nor the padding id + 1: transformers would count otherwise."""
     first = getattr(model, "first_position", 0)
-    if first not in (0, tokenizer.pad + 1):
+    if first and first != tokenizer.pad + 1:
         problems.add(
             f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
             f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
