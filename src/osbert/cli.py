@@ -164,16 +164,19 @@ def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., No
     """Return the import path of a verb; if `words` ask for its help or for completion, the verb with all its
     options."""
     place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
-    # After "--" a --help is a text of the user.
-    helped = {"--help", "-h"} & {*itertools.takewhile(lambda word: word != "--", words)}
     below = words[len(name) :][:1]
     # "osbert analyse compare --help" is the help of the subverb, not of analyse.
     meant = (*words[: len(name)],) == name and not (len(name) == 1 and {*below} & {*SUBVERBS.get(name[0], ())})
-    if words[:1] == [INSTALL] or (helped and meant):
+    if words[:1] == [INSTALL] or (_asks_for_help(words) and meant):
         from osbert.options import documented
 
         return documented(place, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
     return place
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    # After "--" a --help is a text of the user.
+    return not {"--help", "-h"}.isdisjoint(itertools.takewhile(lambda word: word != "--", words))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,7 +231,7 @@ def _settle(words: Sequence[str]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
     atexit.register(gc.freeze)
-    if {"--help", "-h"} & {*words}:
+    if _asks_for_help(words):
         # Help makes many objects and little garbage: a search for it after each 700 of them is a tenth of the time.
         gc.disable()
 
