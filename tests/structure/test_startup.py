@@ -110,9 +110,9 @@ def first_with_torch(names: list[str]) -> str:
 
 @pytest.mark.parametrize(("words", "most"), [(["--help"], HELP_SECONDS), (["finetune", "--help"], 1.0)])
 def test_help_answers_quickly(words: list[str], most: float) -> None:
-    """CPU seconds of the whole process, the best of five: other work on the machine slows caches and clock as well."""
-    seconds: list[float] = []
-    while len(seconds) < 5 and min(seconds, default=most) >= most:
+    """CPU seconds of the whole process, the best of two: other work on the machine does not count."""
+    seconds = []
+    for _ in range(2):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         run = subprocess.run([sys.executable, "-m", "osbert", *words], capture_output=True, text=True, timeout=60)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
