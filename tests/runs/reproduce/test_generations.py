@@ -141,7 +141,19 @@ def test_tests_of_words_without_a_file_are_left_out(tmp_path: Path) -> None:
     assert TABLE.present(tmp_path) == ()  # words alone are enough: they need no fine-tuning
 
 
-@pytest.mark.parametrize(("name", "rule"), [("generations", "auto"), ("writing", "auto"), ("table5", None)])
-def test_epochs_are_chosen_by_the_rows_where_no_paper_gives_them(name: str, rule: str | None) -> None:
-    found = PretrainedEncoders(recipe="cpu", corpus=Path("corpus")).finetuning(read_table(name))
-    assert found.get("settings") == rule and ("epochs" in found) == (rule is None)
+@pytest.mark.parametrize(
+    ("name", "given", "rule"),
+    [
+        ("generations", {}, "auto"),
+        ("writing", {}, "auto"),
+        ("writing", {"epochs": 3}, "paper"),
+        ("table5", {}, "paper"),
+    ],
+)
+def test_epochs_are_chosen_by_the_rows_where_no_paper_gives_them(
+    name: str, given: dict[str, int], rule: str, tmp_path: Path
+) -> None:
+    tuned = [trial.settings for trial in replace(plan(name, tmp_path), finetuning=given).trials()]
+    tuned = [settings for settings in tuned if settings[0] == "finetune"]
+    assert tuned and {settings[settings.index("--settings") + 1] for settings in tuned} == {rule}
+    assert {"--epochs" in settings for settings in tuned} == {rule == "paper"}

@@ -49,10 +49,10 @@ class TablePlan:
     @property
     def finetuning_words(self) -> tuple[str, ...]:
         """The settings of fine-tuning that all runs share, as words of a command line."""
-        return words(self._finetuning)
+        return words(self._shared)
 
     @property
-    def _finetuning(self) -> dict[str, Any]:
+    def _shared(self) -> dict[str, Any]:
         return {**self.encoders.finetuning(self.table), **self.finetuning}
 
     def run(self, *, watch: Watch = ignore) -> None:
@@ -147,14 +147,15 @@ class TablePlan:
         """Return a row's run on a data set, with a second run that replaces it if it collapses: same encoder, other
         seed."""
         name, own = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
-        shared = words({"settings": "paper", **self._finetuning})
-        settings = (*shared, *words(column.settings), *words(row.finetuning))
+        # Without a number of epochs, osbert's defaults choose it by the rows, with batch and learning rate.
+        rule = "paper" if "epochs" in self._shared else "auto"
+        settings = (*self.finetuning_words, *words(column.settings), *words(row.finetuning))
         given = ("--model", str(self.encoders.folder(row, own, self.out)), "--data", str(self._data(column)))
         after = f"{row.encoder or row.name}, seed {own}"
 
         def one(name: str, folder: str, own_seed: int) -> StudyTrial:
             out = run_folder(row.name, seed, folder, self.out)
-            command = ("finetune", column.task or column.set, *settings)
+            command = ("finetune", column.task or column.set, "--settings", rule, *settings)
             command += ("--training.seed", str(own_seed), *given, "--out", str(out), *self.opening.words)
             return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after, kind=column.name)
 
@@ -213,10 +214,9 @@ class TablePlan:
         if not column.find(self.data):
             raise column.missing(self.data)
         column.prepare(self.data, self._data(column), rows=self.scale.rows, dev_rows=self.scale.dev_rows)
-        usual = self.encoders.finetuning(self.table)
         # Rows with equal settings are checked once; `words` makes them hashable.
         for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
-            settings = keywords(usual, self.finetuning, column.settings, added)
+            settings = keywords(self._shared, column.settings, added)
             try:
                 plan = read_plan(column.task or column.set, settings, model=self.out, data=self._data(column))
             except UserError as error:
