@@ -239,8 +239,7 @@ class PretrainingLoader:
         """Yield the pools from `cursor` on, each with the order of its sequences and the position in it."""
         for epoch in itertools.count(cursor.epoch):
             # Parts of a mixture that an epoch reads in part are read whole before the epochs repeat.
-            different = max(self.settings.duplicates, self.order.cycle)
-            drawn = epoch % different if self.settings.duplicates else epoch
+            drawn = epoch % max(duplicates, self.order.cycle) if (duplicates := self.settings.duplicates) else epoch
             blocks = self.order.epoch(drawn, partial(self._rng, Purpose.ORDER))
             starts = self._pool_starts()
             pools = self._repeated(len(starts) - 1, drawn, epoch)

@@ -147,7 +147,7 @@ class Word2VecLearner(VectorLearner):
     def learn(self, tables: Tensor, number: int, part: int, parts: int) -> Totals:
         """Update the tables from part `part` of `parts` of round `number`."""
         epoch, inside = divmod(number, self._in_epoch)
-        totals, blocks = Totals(), self.blocks_of(epoch)
+        totals, blocks, order = Totals(), self.blocks_of(epoch), self._order(epoch)
         # Process `part` takes every `parts`-th block of the round.
         for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(blocks)), parts):
             if self.clock and self.clock.over and totals.words:
@@ -155,8 +155,9 @@ class Word2VecLearner(VectorLearner):
             planned = (epoch * len(blocks) + place) / (self.settings.epochs * len(blocks))
             done = self.clock.passed if self.clock else planned
             rate = self.settings.learning_rate * max(LOWEST_RATE, 1 - done)
-            chosen = self._order(epoch)[place]
-            totals += self._learn_block(tables, blocks[chosen], rate, [epoch, chosen])
+            # Random numbers depend on epoch and block, not on the process that reads the block.
+            rng = np.random.default_rng([self.settings.seed, epoch, order[place]])
+            totals += self._learn_block(tables, blocks[order[place]], rate, rng)
         return totals
 
     def _order(self, epoch: int) -> Sequence[int]:
@@ -180,10 +181,8 @@ class Word2VecLearner(VectorLearner):
         predictions = 1 if settings.method == "cbow" else settings.window + 1
         return word2vec.pace(settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * share)
 
-    def _learn_block(self, tables: Tensor, block: ShardBlock, rate: float, key: Sequence[int]) -> Totals:
+    def _learn_block(self, tables: Tensor, block: ShardBlock, rate: float, rng: np.random.Generator) -> Totals:
         settings, centred = self.settings, self.settings.method == "cbow"
-        # Random numbers depend on epoch and block, not on the process that reads the block.
-        rng = np.random.default_rng([settings.seed, *key])
         vectors = word2vec.Vectors(inputs=tables[0], outputs=tables[1])
         ids, texts = self.words(block)
         totals = Totals(words=len(ids))
