@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Let it pass over what a file of tests leaves behind, too: modules, and models that all tests use."""
+    """Freeze what a file of tests leaves behind, modules and shared models: each search for garbage would read it."""
     yield
     if nextitem is not None and nextitem.path != item.path:
         gc.collect()
