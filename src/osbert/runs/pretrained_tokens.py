@@ -35,13 +35,14 @@ def tokens_of(facts: Mapping[str, Any]) -> int | None:
     >>> tokens_of({**run, "origin": "a published model's hash"})
     >>> tokens_of({**run, "origin": "the hash of one of ours", "origin_tokens": 1_000_000})
     1051200
-    >>> tokens_of({"tokens": 1000, "settings": {"vectors": "word2vec", "epochs": 5}})
-    5000
+    >>> vectors = {"tokens": 1000, "settings": {"vectors": "glove", "epochs": 5}}
+    >>> tokens_of(vectors), tokens_of({**vectors, "finished": {"tokens": 1700}})
+    (5000, 1700)
     """
     before = facts.get(ORIGIN_TOKENS) if facts.get("origin") else 0
     settings = facts.get("settings", {})
-    if "vectors" in settings:  # word2vec or GloVe, whose epochs read the whole corpus
-        return int(facts.get("tokens", 0) * settings.get("epochs", 1))
+    if "vectors" in settings:  # word2vec or GloVe, whose epochs read the whole corpus, unless a time budget ends them
+        return int(facts.get("finished", {}).get("tokens", facts.get("tokens", 0) * settings.get("epochs", 1)))
     if before is None or "objectives" not in settings:  # an origin of which nothing is known, or no pretraining
         return None
     try:

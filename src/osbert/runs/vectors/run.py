@@ -122,10 +122,14 @@ class VectorRun:
         return next((line[name] for line in reversed(read_lines(self.out / NAME)) if name in line), 0.0)
 
     def _taken(self) -> dict[str, Any]:
-        """Return the time taken since this process began, for a run with a time budget."""
+        """Return the time taken since this process began and the tokens read, for a run with a time budget."""
         if not self.settings.minutes:
             return {}
-        return {"wall_seconds": round(time.monotonic() - self.begun, 6), "resumed": self.resumed}
+        return {
+            "wall_seconds": round(time.monotonic() - self.begun, 6),
+            "resumed": self.resumed,
+            "tokens": int(self._last("tokens")),  # of which the number of epochs says nothing
+        }
 
     def _rounds(self, learner: AnyLearner) -> Tensor | None:
         """Return the learnt tables; None if a wish stopped the run before its end."""
