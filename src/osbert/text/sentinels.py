@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.terminal import counted
 from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SENTINEL, SPECIALS, Tokenizer
 
@@ -60,8 +61,8 @@ def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
     gaps, most = text.count(SPECIALS[-1]), len(sentinel_ids(tokenizer))
     if most and gaps > most:  # a second gap with the same sentinel could not be told from the first
         raise UserError(
-            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {most:,} sentinels, one for each gap. "
-            f"Divide it into texts of at most {most:,} gaps.",
+            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {counted(most, 'sentinel')}, one for "
+            f"each gap. Divide it into texts of at most {counted(most, 'gap')}.",
             code="too-many-gaps",
         )
     parts = [*_parts(text, tokenizer)]
