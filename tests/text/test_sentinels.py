@@ -54,6 +54,14 @@ def test_more_gaps_than_sentinels_are_refused() -> None:
         encode_gaps("[MASK] low [MASK] wide [MASK]", few)
 
 
+@pytest.mark.parametrize("text", ["[MASK] low <extra_id_0>", "<extra_id_1> low <extra_id_1>"])
+def test_two_gaps_with_one_sentinel_are_refused(text: str) -> None:
+    few = with_sentinels(train([TEXT] * 9, vocabulary=60), 2)
+    with refusal("repeated-gap", text.split()[-1]):
+        encode_gaps(text, few)
+    assert len(encode_gaps("[MASK] <extra_id_1> [CLS]", few)) > 2
+
+
 def test_more_than_fit_are_refused(tmp_path: Path) -> None:
     for sentinels in (-1, 55):
         with refusal("invalid-value"):
