@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # No test depends on the network: what is no folder is no model of a hub either. Tests of the hub run one on localhost.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# No test cuts the power, so none has to wait for the disk.
+os.fsync = lambda handle: None
+
 # Tests make many objects and little garbage: a search for it after each 700 of them is a fifth of collecting them.
 gc.set_threshold(20_000, 20, 20)
 

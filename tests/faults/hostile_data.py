@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -41,6 +42,19 @@ def _drained(values: Iterable[object]) -> None:
     deque(values, maxlen=0)
 
 
+def _write_packed(path: Path, begin: bytes, filling: bytes, end: bytes = b"") -> None:
+    """Write 300 MB as gzip. A megabyte is packed once: what was flushed in full can be repeated."""
+    megabyte, times = filling * 1_000_000, 300
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    first, middle = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (begin, megabyte))
+    checksum = zlib.crc32(begin)
+    for _ in range(times):
+        checksum = zlib.crc32(megabyte, checksum)
+    size = len(begin) + times * len(megabyte) + len(end)
+    header, trailer = b"\x1f\x8b\x08" + bytes(6) + b"\xff", struct.pack("<II", zlib.crc32(end, checksum), size)
+    path.write_bytes(header + first + middle * times + packer.compress(end) + packer.flush() + trailer)
+
+
 def _rows(path: Path) -> None:
     problems = Problems(heading=f"{path} cannot be used")
     _drained(open_table(path).rows(problems))
@@ -61,10 +75,7 @@ def cell_of_100_megabytes(folder: Path) -> Opening:
 @attack
 def cell_of_packed_gigabytes(folder: Path) -> Opening:
     path = folder / "in.csv.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b"text,label\n")
-        for _ in range(300):
-            file.write(bytes(1_000_000).replace(b"\0", b"a"))
+    _write_packed(path, b"text,label\n", b"a")
     return partial(_rows, path)
 
 
@@ -98,11 +109,7 @@ def tagged_line_of_deep_lists(folder: Path) -> Opening:
 @attack
 def array_of_packed_gigabytes(folder: Path) -> Opening:
     path = folder / "in.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b'["')
-        for _ in range(300):
-            file.write(bytes(1_000_000).replace(b"\0", b"a"))
-        file.write(b'"]')
+    _write_packed(path, b'["', b"a", b'"]')
     return partial(_rows, path)
 
 
@@ -145,10 +152,7 @@ def corpus_line_of_deep_lists(folder: Path) -> Opening:
 @attack
 def questions_that_are_packed(folder: Path) -> Opening:
     path = folder / "in.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b'{"data": [')
-        for _ in range(300):
-            file.write(b" " * 1_000_000)
+    _write_packed(path, b'{"data": [', b" ")
     return partial(read_json, path)
 
 

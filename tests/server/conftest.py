@@ -81,7 +81,7 @@ def start(runs: dict[str, Path]) -> Iterator[Callable[..., Serving]]:
         serving.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(runs: dict[str, Path]) -> Iterator[Serving]:
     """Serve every kind of model."""
     serving = Serving(*(f"{name}={folder}" for name, folder in runs.items()), "--wait", "1")

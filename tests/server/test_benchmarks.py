@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -24,13 +23,13 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield importlib.import_module("serving_faults")
-    for name in ("serving_faults", "serving_load", "serving_models"):
+    for name in ("serving", "serving_faults", "serving_load", "serving_models"):
         sys.modules.pop(name, None)
 
 
 @pytest.mark.filterwarnings("default")
 def test_fuzzed_requests_meet_no_server_error(faults: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert faults.fuzz(tmp_path, 400, 0) == 0
+    assert faults.fuzz(tmp_path, 200, 0) == 0
     assert "server errors and the like: none" in capsys.readouterr().out
 
 
@@ -53,18 +52,17 @@ def test_memory_that_grows_over_the_second_half_fails(
 def test_in_a_storm_every_request_is_answered_or_refused(
     faults: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert faults.storm(tmp_path, Namespace(recipe="bert-tiny", seconds=8.0, times=5.0)) == 0
+    assert faults.storm(tmp_path, Namespace(recipe="bert-tiny", seconds=5.0, times=3.0)) == 0
     told = capsys.readouterr().out
     assert "neither answered nor refused clearly: none" in told and "the server ended with status 0" in told
     assert told.count("kill -9") == 2 and '"429"' in told
 
 
-def test_the_comparison_runs() -> None:
-    options = ["--recipe", "bert-tiny", "--clients", "4", "--seconds", "1", "--warmup", "0.3"]
-    run = subprocess.run(
-        [sys.executable, BENCHMARKS / "serving.py", *options], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr
-    lines = run.stdout.splitlines()
+@pytest.mark.filterwarnings("default")
+def test_the_comparison_runs(faults: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--recipe", "bert-tiny", "--clients", "4", "--seconds", "0.3", "--warmup", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["serving.py", *options])
+    importlib.import_module("serving").main()
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[2:5]] == ["plain, threads", "plain, loop", "osbert serve"]
     assert lines[-1].endswith("times the requests/s of the better plain one")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
+
+Made = TypeVar("Made", bound=nn.Module)
 
 
 class FirstValuesLeftOut(TorchFunctionMode):
@@ -36,3 +39,12 @@ def without_memory() -> Iterator[None]:
     """
     with torch.device("meta"), FirstValuesLeftOut():
         yield
+
+
+def with_memory(module: Made) -> Made:
+    """Give the tensors of a module memory on the CPU, without values, and return the module.
+
+    As nn.Module.to_empty does, whose empty_like of a tensor without memory imports sympy, for half a second.
+    """
+    module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
+    return module

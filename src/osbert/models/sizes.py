@@ -139,8 +139,9 @@ class Sizes:
         Raises ValueError that lists all problems.
         """
         model = self.empty()
-        model.to_empty(device="cpu")
-        model.initialise()
+        from osbert.models.meta import with_memory  # which imports torch: it takes seconds
+
+        with_memory(model).initialise()
         return model
 
     def empty(self) -> Any:

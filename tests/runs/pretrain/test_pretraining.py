@@ -120,8 +120,15 @@ def test_ctrl_c_between_two_steps_saves_the_last_one(run, whole, step: int) -> N
     assert same(done.folder, whole)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """Return the folder of a run with dropout that keeps no models on the way."""
+    out = tmp_path_factory.mktemp("plain") / "run"
+    return pretrain(PretrainRequest(recipe="cpu", settings=TINY | {"dropout": 0.1}, corpus=corpus, out=out)).folder
+
+
 @pytest.mark.parametrize("stop", [None, "before", "after"])
-def test_models_on_the_way_open_and_change_nothing(run, monkeypatch, stop) -> None:
+def test_models_on_the_way_open_and_change_nothing(run, plain, monkeypatch, stop) -> None:
     """A run that keeps models, undisturbed or ended while it writes the second, is the run that keeps none."""
     if stop:
         write, calls = pretraining_run.write_model, []
@@ -137,8 +144,8 @@ def test_models_on_the_way_open_and_change_nothing(run, monkeypatch, stop) -> No
         with pytest.raises(KeyboardInterrupt):
             run(models_every=2, dropout=0.1)
         monkeypatch.undo()
-    kept, plain = run(models_every=2, dropout=0.1), run("plain", dropout=0.1)
-    assert same(kept.folder, plain.folder)
+    kept = run(models_every=2, dropout=0.1)
+    assert same(kept.folder, plain)
     models = sorted((kept.folder / "models").iterdir())
     assert [path.name for path in models] == ["step-2", "step-4", "step-6"]
     weights = [(path / "model.safetensors").read_bytes() for path in (*models, kept.folder)]

@@ -7,6 +7,7 @@ import mimetypes
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -135,21 +136,39 @@ def pick() -> Callable[[Page, str], None]:
     return picked
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Give a Chromium; without one the test is skipped, but on CI its absence is a failure.
+BROWSERS: list[tuple[Browser, ExitStack]] = []
+"""The browser of the tests of this folder, while they run: empty or one."""
 
-    Not for the whole session: while Playwright is there its event loop runs, beside which others cannot run theirs.
+
+@pytest.fixture
+def browser() -> Browser:
+    """Give a Chromium; without one the test is skipped, but on CI its absence is a failure."""
+    if not BROWSERS:
+        found = os.environ.get("OSBERT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+        if not found:
+            if os.environ.get("CI") == "true":
+                pytest.fail("chromium is missing: apt-get install chromium")
+            pytest.skip("needs chromium (apt-get install chromium, or $OSBERT_CHROMIUM with its path); there is none")
+        with ExitStack() as opening:
+            started = opening.enter_context(sync_playwright()).chromium.launch(
+                executable_path=found, args=["--no-sandbox"]
+            )
+            opening.callback(started.close)
+            BROWSERS.append((started, opening.pop_all()))
+    return BROWSERS[0][0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the browser after the last test of this folder in a row.
+
+    Not at the end of the session: while Playwright is there its event loop runs, beside which others cannot run theirs.
     """
-    found = os.environ.get("OSBERT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is missing: apt-get install chromium")
-        pytest.skip("needs chromium (apt-get install chromium, or $OSBERT_CHROMIUM with its path); there is none")
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
+    try:
+        yield
+    finally:
+        if BROWSERS and (nextitem is None or nextitem.path.parent != item.path.parent):
+            BROWSERS.pop()[1].close()
 
 
 Opener = Callable[..., tuple[Page, Played]]

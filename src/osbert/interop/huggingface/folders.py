@@ -28,6 +28,7 @@ from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
+from osbert.models.meta import with_memory
 from osbert.text.file_tokenizer import AnyTokenizer
 
 WRITES = "osbert_writes"
@@ -53,7 +54,7 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
     state, rows = _backbone_state(backbone, tensors, where=where)
     # Modules without tensors in the file: only a pooler, all else is required.
     for fresh in dict.fromkeys(name.rpartition(".")[0] for name in backbone.state_dict() if name not in state):
-        initialise(backbone.get_submodule(fresh).to_empty(device="cpu"), architecture.deviation)
+        initialise(with_memory(backbone.get_submodule(fresh)), architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
     return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors)))
 
