@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
@@ -23,8 +25,7 @@ def spans(packer: Packer, text: list[Document]) -> list[Example]:
 
 
 def corrupted(objective: MaskedLanguage, spans: list[Example], packer: Packer, seed: int = 0) -> list[Example]:
-    rng = np.random.default_rng(seed)
-    return [objective.corrupt(span, packer, rng) for span in spans]
+    return [*objective.corrupt_all(Examples.of(spans), packer, Noise.drawn(np.random.default_rng(seed), len(spans)))]
 
 
 @given(

@@ -170,7 +170,7 @@ def test_of_the_chosen_85_percent_show_mask_and_none_a_random_piece(
 
 def test_pieces_are_drawn_as_the_softmax_says(packer: Packer) -> None:
     """Chi-square over the vocabulary's frequent pieces, 20,000 draws by uniform numbers."""
-    learner = made(packer)
+    learner = made(packer, vocabulary=60)
     head = learner.companions["generator"].heads["generator"]
     head.bias.data.fill_(-1e9)
     head.bias.data[10:40] = torch.randn(30)
