@@ -47,6 +47,16 @@ def test_two_seeds_say_nothing() -> None:
     assert spelt([0.5, 0.7]) == "60.0" and all(one.summary.sign == 0 for one in all_compared(scores))
 
 
+def test_a_column_with_two_seeds_is_left_out_beside_one_with_three() -> None:
+    scores = {
+        "A": {"few": [0.9, 0.8], "one": [0.70, 0.72, 0.71]},
+        "B": {"few": [0.1, 0.2], "one": [0.60, 0.61, 0.61]},
+    }
+    assert "Of 1 differences" in counted(all_compared(scores))
+    claim = claim_sentence(CLAIM, scores)
+    assert "it shows on one +10.3" in claim and "too few seeds on few (2)" in claim and "nan" not in claim
+
+
 def test_paired_runs_share_their_seed() -> None:
     """A difference that each seed shows is seen although the seeds differ by more."""
     scores = {"A": {"one": [0.51, 0.61, 0.71]}, "B": {"one": [0.50, 0.60, 0.70]}}

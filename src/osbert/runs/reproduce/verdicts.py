@@ -76,9 +76,15 @@ def apart(found: Sequence[RowComparison]) -> list[RowComparison]:
     return sorted(turned, key=lambda one: (one.column, -one.summary.mean))
 
 
+def decided(found: Sequence[RowComparison]) -> list[RowComparison]:
+    """Return the comparisons with enough seeds for an interval. While a table is worked on, some columns lack them."""
+    return [one for one in found if one.summary.count >= FEWEST]
+
+
 def counted(found: Sequence[RowComparison]) -> str:
     """Describe how many intervals exclude 0, and how many would by chance; TOO_FEW if there are too few seeds."""
-    if not found or found[0].summary.count < FEWEST:
+    found = decided(found)
+    if not found:
         return TOO_FEW
     # Expected number of false positives without a correction for multiple comparisons.
     chance = (1 - CONFIDENCE) * len(found)
@@ -93,14 +99,18 @@ def claim_sentence(claim: RecipeClaim, scores: Scores) -> str:
     found = compared(scores, claim.above, claim.below) if {claim.above, claim.below} <= {*scores} else []
     if not found:
         return ""
-    if found[0].summary.count < FEWEST:
+    few = [f"{one.column} ({one.summary.count})" for one in found if one.summary.count < FEWEST]
+    if len(few) == len(found):
         return f"{claim.says}: not decided, with {found[0].summary.count} of the {FEWEST} seeds that an interval needs."
+    found = decided(found)
     words = {1: "it shows on", -1: "the opposite shows on", 0: "no significant difference on"}
     said = [
         f"{words[sign]} {', '.join(f'{one.column} {one.interval}' for one in found if one.summary.sign == sign)}"
         for sign in words
         if any(one.summary.sign == sign for one in found)
     ]
+    if few:
+        said.append(f"too few seeds on {', '.join(few)}")
     return f"{claim.says}. {claim.above} less {claim.below}: {'; '.join(said)}."
 
 
