@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,33 +53,12 @@ device = "cpu"
 HALF, WHOLE = 3, 6
 
 
-def by_torchrun(*command: str) -> str:
-    """Run a command in two processes that torchrun starts, and return what they said."""
+def together(*command: str) -> str:
+    """Run a command in two processes, and return what they said."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run([*launch, *command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def together(*command: str) -> str:
-    """Run a script in two processes as torchrun does, without the seconds that it takes to import torch itself."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]
-    said = "".join(process.communicate(timeout=300)[0] for process in processes)
-    assert [process.returncode for process in processes] == [0, 0], said
-    return said
 
 
 def begin_at_half(source: Path, out: Path) -> None:
@@ -115,7 +92,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     begin_at_half(folder / "replaced", folder / "fsdp-replaced")
     begin_at_half(folder / "one", folder / "fsdp")
     begin_at_half(folder / "muon", folder / "fsdp-muon")
-    said = by_torchrun("-m", "osbert", *arguments)
+    said = together("-m", "osbert", *arguments)
     said_later = together(str(Path(__file__).with_name("together.py")), str(folder))
     ended = [json.loads((folder / f"ended-{rank}.json").read_text()) for rank in (0, 1)]
     return SimpleNamespace(folder=folder, said=said, said_later=said_later, ended=ended)
