@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,24 +60,38 @@ def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
     >>> tokenizer.tokens(encode_gaps("a [MASK] day <extra_id_1>", tokenizer))
     ['a', '<extra_id_0>', 'day', '<extra_id_1>']
     """
+    _check_gaps(text, tokenizer)
     parts = [*_parts(text, tokenizer)]
-    _check_gaps(parts, tokenizer)
     if isinstance(tokenizer, FileTokenizer):  # it finds special pieces in a text, and the spaces that belong to them
         return tokenizer.encode("".join(part if mark is None else tokenizer.vocabulary[mark] for part, mark in parts))
     found = [tokenizer.encode(part) if mark is None else np.array([mark], np.int32) for part, mark in parts]
     return np.concatenate(found)
 
 
+def _check_gaps(text: str, tokenizer: AnyTokenizer) -> None:
+    """Raise UserError if two gaps need the same sentinel: what is written for one could be meant for the other."""
+    sentinels = [tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer)]
+    counts = Counter(_GAP.findall(text))
+    gaps, most = counts[SPECIALS[-1]], len(sentinels)
+    if most and gaps > most:
+        raise UserError(
+            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {counted(most, 'sentinel')}, one for "
+            f"each gap. Divide it into texts of at most {counted(most, 'gap')}.",
+            code="too-many-gaps",
+        )
+    twice = [piece for number, piece in enumerate(sentinels) if counts[piece] + (number < gaps) > 1]
+    if twice:
+        raise UserError(
+            f"Two gaps of the text have the same sentinel: {', '.join(twice)}. {SPECIALS[-1]} stands for "
+            f"{SENTINEL.format(0)}, {SENTINEL.format(1)} and so on, in order. Mark all gaps with {SPECIALS[-1]}, or "
+            "name a different sentinel for each.",
+            code="repeated-gap",
+        )
+
+
 def _parts(text: str, tokenizer: AnyTokenizer) -> Iterator[tuple[str, int | None]]:
     """Yield the parts of a text in order; with each gap the id of its piece."""
     marks = sentinel_ids(tokenizer)
-    gaps = text.count(SPECIALS[-1])
-    if len(marks) and gaps > len(marks):
-        raise UserError(
-            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {counted(len(marks), 'sentinel')}, "
-            f"one for each gap. Divide it into texts of at most {counted(len(marks), 'gap')}.",
-            code="too-many-gaps",
-        )
     named = {tokenizer.vocabulary[mark]: int(mark) for mark in marks}
     masks = begin = 0
     for gap in _GAP.finditer(text):
@@ -90,19 +104,6 @@ def _parts(text: str, tokenizer: AnyTokenizer) -> Iterator[tuple[str, int | None
             yield gap[0], mark
             begin = gap.end()
     yield text[begin:], None
-
-
-def _check_gaps(parts: Sequence[tuple[str, int | None]], tokenizer: AnyTokenizer) -> None:
-    """Raise UserError if two gaps have the same sentinel: what is written for one could be meant for the other."""
-    marks = Counter(mark for _, mark in parts)
-    twice = [tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer) if marks[int(mark)] > 1]
-    if twice:
-        raise UserError(
-            f"Two gaps of the text have the same sentinel: {', '.join(twice)}. {SPECIALS[-1]} stands for "
-            f"{SENTINEL.format(0)}, {SENTINEL.format(1)} and so on, in order. Mark all gaps with {SPECIALS[-1]}, or "
-            "name a different sentinel for each.",
-            code="repeated-gap",
-        )
 
 
 def _mask(tokenizer: AnyTokenizer) -> int | None:
