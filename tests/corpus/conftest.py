@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import string
 from collections.abc import Callable
@@ -15,12 +14,6 @@ from osbert.text.tokenizer import SPECIALS, Tokenizer
 __all__ = ["s3", "server"]
 
 WORDS = ("the", "river", "runs", "past", "old", "houses", "and", "nobody", "knows", "why")
-
-
-@pytest.fixture(autouse=True)
-def careless_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no disk: what is written need not outlast a power cut here."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture(scope="session")
