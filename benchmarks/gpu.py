@@ -1,6 +1,7 @@
 """The hour on a GPU: stages that test and measure osbert on one H100 or H200, each within its minutes, without network.
 
     python benchmarks/gpu.py STAGE --out DIR [--seconds N] [--device cuda]      # STAGE: of those below
+        [--lengths 128,512] [--sides 'osbert,sdpa bf16']                        # less of base and large, in less time
 
 Before, on a machine with network and no GPU: `make gpu-ready` (tools/gpu_ready.py) puts the packages that the GPU's
 machine may lack into build/gpu/wheels. `make gpu` runs the first set of stages, most telling first:
@@ -47,6 +48,8 @@ TESTS = (
     "tests/models/transformer/test_kernels_cuda.py",
     "tests/training/test_cuda.py",
     "tests/end_to_end/test_resume_cuda.py",
+    "tests/end_to_end/test_recipes_cuda.py",
+    "tests/training/test_one_process_group.py",
     "tests/inference/test_engine.py",
 )
 """The files with tests that need CUDA, most telling first."""
@@ -348,6 +351,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="the stage's own: see STAGES and MORE")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--ready", type=Path, default=READY, help="the folder that make gpu-ready made")
+    parser.add_argument("--lengths", default="128,512", help="of base and large")
+    parser.add_argument("--sides", default="", help="of base and large; those named warm up beside each other")
     parser.add_argument("--small", action="store_true", help="tiny models, for a look at the script itself")
     return run(parser.parse_args(words))
 

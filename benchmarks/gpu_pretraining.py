@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 
 from osbert.evaluation.speed import FORMULA, published_peak
-from pretraining_speed import THEIRS, Case, Side, flops_a_token
+from pretraining_speed import SIZES, THEIRS, Case, Side, flops_a_token
 
 if TYPE_CHECKING:
     from gpu import Account
@@ -27,22 +27,35 @@ LEAST = 25.0
 
 def measure(account: Account, chosen: argparse.Namespace) -> None:
     """Measure a size at each length; each length has an equal share of the time that is left."""
-    size, lengths, tokens = ("L1H64", (16,), 128) if chosen.small else (chosen.stage, (128, 512), TOKENS[chosen.stage])
+    lengths = tuple(map(int, chosen.lengths.split(",")))
+    size, lengths, tokens = ("L1H64", (16,), 128) if chosen.small else (chosen.stage, lengths, TOKENS[chosen.stage])
     for number, length in enumerate(lengths):
         case = Case(size=size, length=length, device=chosen.device, tokens=tokens)
         until = account.clock.spent + account.clock.left / (len(lengths) - number)
         with account.log.open("a", encoding="utf-8") as log:
-            Comparison(account, case, until=until, small=chosen.small, log=log).run()
+            Comparison(account, case, until=until, groups=groups(chosen), log=log).run()
+
+
+def groups(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
+    """Return the sides, those beside each other that warm up so."""
+    if chosen.small:
+        return [("osbert",)]
+    if chosen.sides:
+        return [tuple(chosen.sides.split(","))]
+    return [TOGETHER, *((name,) for name in OTHERS)]
 
 
 class Comparison:
     """All sides of one case, until `until` seconds of the stage are spent."""
 
-    def __init__(self, account: Account, case: Case, *, until: float, small: bool, log: IO[str]) -> None:
+    def __init__(
+        self, account: Account, case: Case, *, until: float, groups: Sequence[Sequence[str]], log: IO[str]
+    ) -> None:
         self.account = account
         self.case = case
         self.until = until
-        self.small = small
+        self.groups = groups
+        self.small = case.size not in SIZES
         self.log = log
         self.flops = flops_a_token(case)
         self.peak = published_peak(torch.cuda.get_device_name()) if case.device == "cuda" else None
@@ -54,10 +67,9 @@ class Comparison:
 
     def run(self) -> None:
         """Start the sides that there is time for, and take turns with them."""
-        groups = [("osbert",)] if self.small else [TOGETHER, *((name,) for name in OTHERS)]
         sides: list[Side] = []
         try:
-            for names in groups:
+            for names in self.groups:
                 sides += self.start(names)
             for _ in range(1 if self.small else ROUNDS):
                 self.turn(sides)

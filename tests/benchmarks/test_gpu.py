@@ -112,7 +112,8 @@ def test_sides_that_fail_cost_no_other(stage, script, tmp_path: Path, monkeypatc
     pretraining = script("gpu_pretraining")
     made: list[FakeSide] = []
     monkeypatch.setattr(pretraining, "Side", lambda *a, **b: made.append(FakeSide(*a, **b)) or made[-1])
-    monkeypatch.setattr(pretraining.Comparison, "run", _whole(pretraining))
+    monkeypatch.setattr(pretraining, "groups", lambda chosen: [pretraining.TOGETHER, *zip(pretraining.OTHERS)])
+    monkeypatch.setattr(pretraining, "SIZES", {"L1H64": (1, 64)})  # all rounds, as of the sizes of a GPU
     monkeypatch.setattr(pretraining, "published_peak", lambda name: 1e12)
     status, found = stage("base", "--seconds", "1000")
     assert status == 1 and all(side.ended for side in made)
@@ -126,17 +127,6 @@ def test_sides_that_fail_cost_no_other(stage, script, tmp_path: Path, monkeypatc
         "L1H64, 16, sdpa bf16 compiled: it does not compile",
         *["L1H64, 16, default: memory ran out"] * 5,
     ]
-
-
-def _whole(pretraining: ModuleType) -> Callable[[Any], None]:
-    """Return `Comparison.run` with all sides, as on a GPU."""
-    run = pretraining.Comparison.run
-
-    def with_all(self: Any) -> None:
-        self.small = False
-        run(self)
-
-    return with_all
 
 
 def test_pretraining_in_small(stage, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
+from torch.utils._pytree import register_dataclass
 
 from osbert import components
 from osbert.data.batch import Batch
@@ -230,6 +231,10 @@ class Loss:
     hits: Tensor | None = None
     weight: float = 1.0
     ratios: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+# Before torch 2.13 sharded training finds no tensors in other dataclasses, and misses that a backward pass begins.
+register_dataclass(Loss)
 
 
 class FrozenStates(Protocol):

@@ -45,7 +45,7 @@ class Gradients:
         """
         sums = Sums(census=self.census(batches))
         self.owing = True
-        with restored(self.processor.generator) as generator:
+        with self.processor.repeatable(), restored(self.processor.generator) as generator:
             for place, batch in enumerate(self._passes(batches, sums.census)):
                 # Different for each pass and rank, and a function of the step alone.
                 generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
@@ -67,7 +67,7 @@ class Gradients:
     def measure(self, batches: Sequence[Batch]) -> Sums:
         """Return the sums of the losses on some batches without gradients. Each process passes its own batches."""
         sums = Sums(census=self.census(batches))
-        with torch.no_grad():
+        with self.processor.repeatable(), torch.no_grad():
             for batch in self._passes(batches, sums.census):
                 sums.add(self.outcomes(batch))
         return sums

@@ -9,9 +9,11 @@ import platform
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -54,6 +56,27 @@ class Processor:
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    @contextlib.contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """Make a GPU add up in the same order at each repetition, wherever torch has an operation that can.
+
+        Sums of rows by index (mean states, choices, CRFs) and recurrent layers have a deterministic variant on a GPU.
+        """
+        if self.device.type == "cpu":
+            yield
+            return
+        aids: Any = torch.utils.deterministic
+        mode, fill = torch.get_deterministic_debug_mode(), aids.fill_uninitialized_memory
+        aids.fill_uninitialized_memory = False  # that would write into every new tensor, to find mistakes
+        torch.set_deterministic_debug_mode("warn")
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "[^ ]+ does not have a deterministic implementation")
+                yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
+            aids.fill_uninitialized_memory = fill
 
 
 def cpu_model() -> str:

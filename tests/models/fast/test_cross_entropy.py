@@ -65,8 +65,11 @@ def test_a_hopeless_label_has_a_finite_loss_and_an_infinite_score_none() -> None
     assert total.isnan() and hits == 0
 
 
-@pytest.mark.parametrize("most", [2**23, 100])
-def test_bf16_is_that_of_the_plain_formula_and_the_loss_is_float32(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize(("most", "multiple"), [(2**23, 1), (100, 1), (100, 8)])
+def test_bf16_is_that_of_the_plain_formula_and_the_loss_is_float32(
+    monkeypatch: pytest.MonkeyPatch, most: int, multiple: int
+) -> None:
+    monkeypatch.setitem(cross_entropy.WIDTHS, "cpu", multiple)
     monkeypatch.setitem(cross_entropy.SCORES, "cpu", most)
     monkeypatch.setattr(cross_entropy, "ROWS", 3)  # of eight rows the last part has two
     columns, labels = draw(8, 0, torch.float32), torch.arange(8)

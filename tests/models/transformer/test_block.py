@@ -11,6 +11,8 @@ from torch import nn
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.transformer import kernels
+from osbert.models.transformer.layout import Layout
 
 
 def theirs(backbone: Transformer) -> nn.TransformerEncoder:
@@ -79,12 +81,26 @@ def test_attention_weights_are_taken_behind_the_norm(make_backbone, make_batch) 
     torch.testing.assert_close(first, seen)
 
 
+def unmixed(query, key, value, layout: Layout, *, dropout: float) -> torch.Tensor:
+    """Stand in for flash attention: one number of all that it is told, and a graph of products."""
+    size = layout.longest + layout.longest_queries + dropout + len(layout.bounds)
+    return query * (key.mean() + value.mean()) / size
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch.compile looks at it itself
-def test_blocks_are_compiled_once_for_all_batches(make_backbone, make_batch) -> None:
-    """Whatever the lengths and their number: on a GPU each compilation takes half a minute."""
+@pytest.mark.parametrize("flash", [False, True])
+def test_blocks_are_compiled_once_for_all_batches(make_backbone, make_batch, monkeypatch, flash: bool) -> None:
+    """Whatever the lengths and their number: on a GPU each compilation takes half a minute.
+
+    With flash attention a layer is one graph, since each further one costs the host time: one for the last layer, in
+    which only some tokens have queries, and one for all others.
+    """
     backbone = make_backbone(layers=3).train()
     learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)})
     graphs: list[torch.fx.GraphModule] = []
+    if flash:
+        monkeypatch.setattr(kernels, "_flashes", lambda query, layout: True)
+        monkeypatch.setattr(kernels, "varlen", unmixed)
 
     def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
         graphs.append(graph)
@@ -98,3 +114,5 @@ def test_blocks_are_compiled_once_for_all_batches(make_backbone, make_batch) -> 
         learner(make_batch(lengths, masked=1))["mlm"].total.backward()
         counts.append(len(graphs))
     assert counts[0] and len(set(counts)) == 1, counts
+    if flash:
+        assert counts[0] == 2

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from osbert.models.fast.linear import ROWS, compiled, linear, precision_of, rounded
 from osbert.models.fast.threads import threads_for
@@ -22,6 +23,8 @@ SCORES = {"cpu": 2**23}
 SCORES_ELSEWHERE = 2**28
 ALIGNED = 16
 """The buffer's rows are a multiple of this, for faster products."""
+WIDTHS = {"cuda": 64}
+"""By type of device, the multiple to which the vocabulary is padded in products: a GPU's are much slower for 30,522."""
 PIECES = 2**10
 """Pieces of the vocabulary in one product. On CPUs one product for the whole vocabulary has 3/4 of the speed."""
 
@@ -80,6 +83,10 @@ class _Sums:
         self, states: Tensor, weight: Tensor, bias: Tensor, *, precision: torch.dtype, learning: bool, rows: int
     ) -> None:
         self.states, self.weight, self.bias = states.to(precision), weight.to(precision), bias
+        # Rows of 0: their scores are cut off, and their slopes are 0.
+        missing = -len(bias) % WIDTHS.get(bias.device.type, 1)
+        if missing and precision != bias.dtype:
+            self.weight = functional.pad(self.weight, (0, 0, 0, missing))
         self.buffer = bias.new_empty(rows, len(bias))
         self.total = bias.new_zeros(())
         self.hits = torch.zeros((), dtype=torch.int64, device=bias.device)
@@ -109,7 +116,7 @@ class _Sums:
                 some = slice(start, start + pieces)
                 torch.addmm(self.bias[some], states, self.weight[some].t(), out=scores[:, some])
             return scores
-        return torch.add(linear(states, self.weight), self.bias, out=scores)
+        return torch.add(linear(states, self.weight)[:, : len(self.bias)], self.bias, out=scores)
 
     def _differentiate(
         self,
@@ -127,12 +134,21 @@ class _Sums:
         of_states, of_weight, of_bias = gradients
         # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
         of_bias += slopes.sum(dim=0)
-        slopes, states = rounded(slopes.to(self.states.dtype)), rounded(self.states[here])
+        slopes, states = rounded(self._widened(slopes)), rounded(self.states[here])
         of_states[here] = (slopes @ self.weight)[: len(labels)]
         if slopes.dtype == of_weight.dtype:
             of_weight.addmm_(slopes.t(), states)
         else:
-            of_weight += slopes.t() @ states
+            of_weight += (slopes.t() @ states)[: len(of_weight)]
+
+    def _widened(self, slopes: Tensor) -> Tensor:
+        """Return the slopes (rows, V) in the precision of the products, with a column for each row of `weight`."""
+        if len(self.weight) == slopes.shape[1]:
+            return slopes.to(self.states.dtype)
+        wide = self.states.new_empty(len(slopes), len(self.weight))
+        wide[:, slopes.shape[1] :] = 0
+        wide[:, : slopes.shape[1]] = slopes
+        return wide
 
 
 def hits(scores: Tensor, chosen: Tensor, labels: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from osbert.models.contract import HeadVectors, Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.attention import Attention
+from osbert.models.transformer.kernels import within_graph
 from osbert.models.transformer.layout import Layout
 
 if TYPE_CHECKING:
@@ -77,10 +78,9 @@ class Block(nn.Module):
         return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
-        """Compile the layer by torch.compile with `options`, without its kernels, which depend on Python integers."""
+        """Compile the layer by torch.compile with `options`, without what depends on Python integers."""
         attention = self.attention
-        # Each batch has other numbers of sequences and lengths: compiled, a kernel would be recompiled for each.
-        attention.kernel = torch.compiler.disable(attention.kernel)
+        attention.kernel = within_graph(attention.kernel)
         attention.distance_biases = torch.compiler.disable(attention.distance_biases)
         attention.in_blocks = torch.compiler.disable(attention.in_blocks)  # type: ignore[method-assign]
         if attention.relative is not None:
@@ -133,7 +133,7 @@ class DecoderBlock(Block):
 
     def compile(self, **options: Any) -> None:
         """Compile the layer as `Block` does, without the kernel of cross-attention."""
-        self.cross.kernel = torch.compiler.disable(self.cross.kernel)
+        self.cross.kernel = within_graph(self.cross.kernel)
         super().compile(**options)
 
 

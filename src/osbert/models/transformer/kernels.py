@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
-from osbert.models.transformer.kernels_cuda import fits, varlen
+from osbert.models.transformer.kernels_cuda import fits, fused, varlen
 from osbert.models.transformer.layout import Layout
-from osbert.models.transformer.runs import sight
+from osbert.models.transformer.runs import TokenRun, sight
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a probability) -> (N, H, K).
@@ -94,11 +94,7 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
             visible = _past(run.width) if run.causal else run.visible
             out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
         else:
-            # Fused attention takes one mask: a bias of -inf where q does not attend to k.
-            mask = run.visible if bias is None else _added(bias.to(q.dtype), run.visible)
-            out = functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=run.causal
-            )
+            out = _attended(run, (q, k, v), bias, dropout)
         mixed.append(run.flat(out.transpose(1, 2)))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
@@ -112,8 +108,46 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
         # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
-    kernel = varlen if query.is_cuda and fits(query, layout) else sdpa
+    kernel = varlen if _flashes(query, layout) else sdpa
     return kernel(query, key, value, layout, dropout=dropout)
+
+
+def within_graph(kernel: Kernel) -> Kernel:
+    """Return a kernel for a layer that torch.compile compiles: `varlen` is a node of its graph, others interrupt it.
+
+    Each batch has other numbers of sequences and lengths, for each of which the other kernels would be compiled anew.
+    """
+    outside: Kernel = torch.compiler.disable(kernel)
+    chooses = kernel is fastest
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
+        if chooses and _flashes(query, layout):
+            return varlen(query, key, value, layout, dropout=dropout)
+        return outside(query, key, value, layout, dropout=dropout)
+
+    return attend
+
+
+def _flashes(query: Tensor, layout: Layout) -> bool:
+    """Return whether `fastest` takes `varlen`."""
+    return query.is_cuda and fits(query, layout)
+
+
+def _attended(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, dropout: float) -> Tensor:
+    """Return torch's fused attention of a run (count, H, Q, K), from its queries, keys and values, with a bias."""
+    query, key, value = columns
+    # Fused attention takes one mask: a bias of -inf where q does not attend to k.
+    if query.device.type == "cpu":
+        mask = run.visible if bias is None else _added(bias.to(query.dtype), run.visible)
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, run.causal)
+    visible, sees = run.visible, None
+    if visible is not None:
+        # On a GPU a query that sees nothing would get a mean of values, or NaN: it sees all here, and is set to 0.
+        sees = visible.any(dim=-1, keepdim=True)
+        visible = visible | ~sees
+    mask = visible if bias is None else _added(bias.to(query.dtype), visible)
+    mixed = fused(query, key, value, mask, dropout=dropout, causal=run.causal)
+    return mixed if sees is None else mixed.masked_fill(~sees, 0)
 
 
 def _added(bias: Tensor, visible: Tensor | None) -> Tensor:

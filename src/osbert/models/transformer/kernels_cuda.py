@@ -1,21 +1,30 @@
-"""The kernel for GPUs: flash attention over flat tokens, all sequences of a batch in one call, with optional dropout.
+"""Attention on GPUs with a deterministic gradient, so that a resumed run ends in the same weights.
 
+`varlen` is flash attention over flat tokens, all sequences of a batch in one call, with optional dropout.
 torch's `torch.nn.attention.varlen.varlen_attn` has no dropout. Its gradient of queries is not deterministic for
 sequences longer than a tile (128 tokens), since the order of summation varies. So this module calls the operator below
-it with torch's deterministic gradient: a resumed run ends in the same weights.
+it with torch's deterministic gradient.
+
+`fused` is torch's `scaled_dot_product_attention`, which takes masks, biases and float32.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.library import CustomOpDef
+from torch.nn import functional
 
 from osbert.models.transformer.layout import Layout
+
+# cuBLAS reads it at its first use. Without it products, and so `fused` and recurrent layers, are not deterministic.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 WIDEST = 256
 """Widest head that flash attention supports."""
@@ -34,46 +43,111 @@ def fits(query: Tensor, layout: Layout) -> bool:
     ordered, local = layout.order is not None, layout.window is not None
     plain = (layout.causal or not ordered) and (layout.consecutive or not local)
     plain = plain and layout.unseen is None and layout.biases is None
-    return halves and width % 8 == 0 and width <= WIDEST and plain and (layout.counts is None or not (ordered or local))
+    return halves and width % 8 == 0 and width <= WIDEST and plain and (layout.firsts is None or not (ordered or local))
 
 
 def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
     """Attend in all sequences at once, if `fits`. Nothing here makes the host wait for the GPU."""
     starts = layout.bounds if layout.firsts is None else layout.firsts
-    sizes = (max(layout.queries), max(layout.lengths), dropout, layout.causal)
-    # Causal local layers see the window to the left only.
-    window = {}
-    if layout.window is not None:
-        window = {"window_size_left": layout.window, "window_size_right": 0 if layout.causal else layout.window}
-    mixed: Tensor = _Attention.apply(query, key, value, starts, layout.bounds, sizes, window)
+    left = right = layout.window
+    if left is not None and layout.causal:
+        right = 0  # causal local layers see the window to the left only
+    longest = (layout.longest_queries, layout.longest)
+    mixed, *_ = _flash(query, key, value, starts, layout.bounds, *longest, dropout, layout.causal, left, right)
     return mixed
 
 
-class _Attention(torch.autograd.Function):
-    """Flash attention with a deterministic gradient."""
+def _forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return attention's output (R, H, K), the logarithms of its normalisers, and the state of the random numbers."""
+    *columns, left, right = given
+    # False: no mask for debugging.
+    found = torch.ops.aten._flash_attention_forward(*columns, False, window_size_left=left, window_size_right=right)
+    return found[:3]
+
+
+def _backward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values, which are the same at each repetition."""
+    *columns, random, left, right = given
+    # `random` lets the same dropout be drawn again; the argument after it is unused.
+    with _deterministic():
+        found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+            *columns, random, random.new_empty(0), window_size_left=left, window_size_right=right
+        )
+    return found
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Keep what the gradient needs."""
+    *columns, ctx.longest_queries, ctx.longest, ctx.dropout, ctx.causal, ctx.left, ctx.right = inputs
+    ctx.save_for_backward(*columns, *output)
+
+
+def _gradients(ctx: Any, *towards: Tensor) -> Any:
+    """Return the gradients of queries, keys and values; the other arguments have none."""
+    query, key, value, starts, bounds, mixed, normalizers, random = ctx.saved_tensors
+    columns = (towards[0], query, key, value, mixed, normalizers, starts, bounds)
+    sizes = (ctx.longest_queries, ctx.longest, ctx.dropout, ctx.causal)
+    return *_flash_backward(*columns, *sizes, random, ctx.left, ctx.right), *[None] * 8
+
+
+def _operator(name: str, schema: str, compute: Callable[..., Any]) -> CustomOpDef:
+    """Return an operator that gives three tensors; torch's own, below `compute`, know the shapes of their results."""
+    operator = torch.library.custom_op(name, compute, mutates_args=(), schema=f"{schema} -> (Tensor, Tensor, Tensor)")
+    operator.register_fake(compute)
+    return operator
+
+
+# Operators of our own are nodes of a compiled layer's graph; a gradient in deterministic mode would end it.
+_flash = _operator(
+    "osbert::flash_attention",
+    "(Tensor query, Tensor key, Tensor value, Tensor starts, Tensor bounds, SymInt longest_queries, SymInt longest, "
+    "float dropout, bool causal, SymInt? left, SymInt? right)",
+    _forward,
+)
+_flash_backward = _operator(
+    "osbert::flash_attention_backward",
+    "(Tensor towards, Tensor query, Tensor key, Tensor value, Tensor mixed, Tensor normalizers, Tensor starts, "
+    "Tensor bounds, SymInt longest_queries, SymInt longest, float dropout, bool causal, Tensor random, SymInt? left, "
+    "SymInt? right)",
+    _backward,
+)
+_flash.register_autograd(_gradients, setup_context=_keep)
+
+
+def fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, dropout: float, causal: bool = False
+) -> Tensor:
+    """Return torch's fused attention (B, H, Q, K) for `query` (B, H, Q, K), `key` and `value` (B, H, T, K).
+
+    `mask`: what is added to the scores, or True where a query attends to a key; it broadcasts to (B, H, Q, T).
+    """
+    if not torch.is_grad_enabled():
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
+    mixed: Tensor = _Fused.apply(query, key, value, mask, dropout, causal)
+    return mixed
+
+
+class _Fused(torch.autograd.Function):
+    """torch's fused attention. Its own gradients are computed in deterministic mode, which it reads in backward."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        *columns, sizes, window = given
-        # Arguments: q, k, v, bounds of queries, bounds of keys, longest of each, dropout, causal, return_debug_mask.
-        found = torch.ops.aten._flash_attention_forward(*columns, *sizes, False, **window)
-        mixed, normalizers, random, unused, _ = found
-        # `random` is the state of the generator: the backward pass draws the same dropout again.
-        ctx.save_for_backward(*columns, mixed, normalizers, random, unused)
-        ctx.sizes, ctx.window = sizes, window
-        return mixed
+        *columns, dropout, causal = given
+        with torch.enable_grad():
+            inner: list[Any] = [
+                None if one is None else one.detach().requires_grad_(one.requires_grad) for one in columns
+            ]
+            mixed = functional.scaled_dot_product_attention(inner[0], inner[1], inner[2], inner[3], dropout, causal)
+        ctx.inner, ctx.mixed = inner, mixed
+        return mixed.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
-        query, key, value, starts, bounds, mixed, normalizers, random, unused = ctx.saved_tensors
-        columns = (query, key, value, mixed, normalizers, starts, bounds)
+        asked = [one for one in ctx.inner if one is not None and one.requires_grad]
         with _deterministic():
-            gradients = torch.ops.aten._flash_attention_backward(
-                towards[0], *columns, *ctx.sizes, random, unused, **ctx.window
-            )
-        # No gradients of the bounds, the sizes and the window.
-        return *gradients, None, None, None, None
+            found = iter(torch.autograd.grad(ctx.mixed, asked, towards[0]))
+        return *(next(found) if one is not None and one.requires_grad else None for one in ctx.inner), None, None
 
 
 @contextlib.contextmanager

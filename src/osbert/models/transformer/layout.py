@@ -38,6 +38,7 @@ class Layout:
     token, if layers score whether query and key share one; or None. `table` (H, 2 F + 1): the biases of the distances
     from a query to a key, -F to F, in place of `biases`, which would be large (distance_scores.py); or None. `reach`:
     the least and the greatest distance from a key to a query, if all N tokens are one sequence; None if unknown.
+    `longest`, `longest_queries`: the most tokens and the most queries of a sequence.
 
     The dataclass is not frozen: torch.compile (2.11) guards on every field of a frozen one. It would recompile the
     layers for each new number of runs, and stop compiling at its limit.
@@ -60,7 +61,14 @@ class Layout:
     segments: Tensor | None = None
     table: Tensor | None = None
     reach: tuple[int, int] | None = None
+    longest: int = field(init=False)
+    longest_queries: int = field(init=False)
     _locals: dict[tuple[int, float | None], Layout] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the most tokens and the most queries of a sequence: a compiled layer would be compiled for `lengths`."""
+        self.longest = max(self.lengths, default=0)
+        self.longest_queries = max(self.queries, default=0)
 
     @property
     def queries(self) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class LayoutPart:
 
 def has_long(layout: Layout) -> bool:
     """Return whether a layout has biases, and a sequence for whose queries they are to be computed in blocks."""
-    return not layout.plain and max(layout.lengths, default=0) > LONG
+    return not layout.plain and layout.longest > LONG
 
 
 def parts(layout: Layout) -> Iterator[LayoutPart]:
