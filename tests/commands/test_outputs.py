@@ -13,7 +13,7 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
-from osbert.runs.analyse.run import AnalysisProgress
+from osbert.runs.analyse.opened import AnalysisProgress
 from osbert.runs.embed import run as embed_run
 from osbert.runs.explained_rows import ExplanationProgress
 from refusals import refusal

@@ -122,7 +122,7 @@ def analyse(
     `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
     `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
     call resumes a stopped one.
-    `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.run) after each few texts.
+    `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.opened) after each few texts.
     Raises osbert.errors.UserError for unreadable input, with every invalid tree.
 
     >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)

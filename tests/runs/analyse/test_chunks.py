@@ -9,7 +9,7 @@ import numpy as np
 import osbert
 from osbert.runs.analyse.forms.chunks import ChunkForm
 from osbert.runs.analyse.forms.contract import FileHead
-from osbert.runs.analyse.run import AnalysisProgress
+from osbert.runs.analyse.opened import AnalysisProgress
 from refusals import refusal
 
 SETTINGS = {"texts": 20, "shortest": 3, "length": 16, "device": "cpu"}

@@ -17,7 +17,7 @@ import osbert
 from osbert.analysis.kinds.heads import Heads
 from osbert.analysis.kinds.relations import Relations
 from osbert.reading.coreference import GAP
-from osbert.runs.analyse.run import AnalysisProgress
+from osbert.runs.analyse.opened import AnalysisProgress
 from refusals import refusal
 from terminal import told
 

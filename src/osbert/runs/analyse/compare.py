@@ -31,10 +31,10 @@ from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import TEXTS, AnalysisFiles
 from osbert.runs.analyse.forms.texts import documents
+from osbert.runs.analyse.opened import AnalysisProgress
 from osbert.runs.analyse.run import (
     JSON,
     REPORT,
-    AnalysisProgress,
     ModelAnalysis,
     analysis_text,
     refuse_other_analysis,

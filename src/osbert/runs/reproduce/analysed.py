@@ -13,7 +13,8 @@ from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import display_name
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reports.page import Section, paragraph, write_report
-from osbert.runs.analyse.run import AnalysisProgress, ModelAnalysis, analyse
+from osbert.runs.analyse.opened import AnalysisProgress
+from osbert.runs.analyse.run import ModelAnalysis, analyse
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
 from osbert.runs.contract import Notice, Watch, ignore
 
