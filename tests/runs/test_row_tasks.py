@@ -111,6 +111,28 @@ def test_explanations(runs: dict[str, Path], file: Path, tmp_path: Path, here: H
     assert here.done == [0, 1, 2]
 
 
+def test_analyses(runs: dict[str, Path], tmp_path: Path, here: HereTasks) -> None:
+    data = tmp_path / "text.txt"
+    data.write_text("".join(f"{word} a film . the actor\n\n" for word in WORDS * 8 if word))
+    few = {"shortest": 3, "length": 12}
+    one = osbert.analyse(runs["pretrained"], data=data, out=tmp_path / "one", **few)
+    here.stops_at = 1
+    with refusal("tasks-pending", "local"):
+        osbert.analyse(runs["pretrained"], data=data, out=tmp_path / "two", **few, **TASKS)
+    here.stops_at = None
+    osbert.analyse(runs["pretrained"], data=data, out=tmp_path / "two", **few, **TASKS)
+    assert here.done == [0, 1, 2], "each task once"
+    assert len(one.figures) > 3
+    for name in ("analysis.json", "report.html"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    here.done.clear()
+    osbert.analyse(runs["pretrained"], data=data, out=tmp_path / "few", **few, only="heads,geometry", executor="local")
+    assert here.done == [0, 1], "each analysis is a task"
+    data.write_text(data.read_text() + "another text that is longer\n")
+    with refusal("output-holds-something-else"):
+        osbert.analyse(runs["pretrained"], data=data, out=tmp_path / "two", **few, **TASKS)
+
+
 def test_a_task_finds_the_file_changed(
     runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

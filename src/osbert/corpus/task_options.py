@@ -60,8 +60,8 @@ class TaskOptions:
     workers: int | None = None
     """With --executor: parallel tasks; by default one per core, and on a cluster as many as it has room for."""
     tasks: int = 0
-    """With --executor: the number of tasks; by default one per input file of a corpus, or for the rows of a file one
-    per worker; at most 64."""
+    """With --executor: the number of tasks; by default one per input file of a corpus, one per worker for the rows of a
+    file (at most 64 of both), and one for each analysis of a model."""
     partition: str = ""
     """With --executor slurm: the partition."""
     time: str = ""

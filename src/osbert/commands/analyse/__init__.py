@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
+from osbert.corpus.task_options import TaskOptions
 from osbert.interop.opening import CAREFUL
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.analyse.settings import AnalysisOptions, AnalysisRequest
@@ -24,6 +25,7 @@ def analyse(
     out: Path,
     analysis: Annotated[AnalysisOptions | None, Parameter(name="*")] = None,
     reading: Annotated[DocumentOptions | None, Parameter(name="*")] = None,
+    work: Annotated[TaskOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Measure what a model has learnt: all that the data allows, in one pass, as report.html and analysis.json.
@@ -46,7 +48,10 @@ def analyse(
     from osbert.runs.analyse.run import analyse as run_analysis
 
     request = AnalysisRequest(
-        analysis=analysis or AnalysisOptions(), file=reading or DocumentOptions(), opening=opening
+        analysis=analysis or AnalysisOptions(),
+        file=reading or DocumentOptions(),
+        opening=opening,
+        work=work or TaskOptions(),
     )
     with showing_progress("tokens") as watch:
         found = run_analysis(run, data=data, out=out, request=request, watch=watch)

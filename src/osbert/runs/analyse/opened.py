@@ -50,9 +50,19 @@ def kinds_of(names: Sequence[str]) -> dict[str, type[Investigation]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnalysisSource:
+    """A model and the data that it is analysed on, not opened yet, and how it is done."""
+
+    model: Path
+    data: Path
+    request: AnalysisRequest
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenedAnalysis:
     """A model and a sample of each form of the data. `about`: the model's name and hash; `unread`: notes on files."""
 
+    source: AnalysisSource
     engine: Engine
     samples: Mapping[str, Sample]
     options: AnalysisOptions
@@ -60,21 +70,22 @@ class OpenedAnalysis:
     unread: Sequence[str]
 
     @classmethod
-    def open(cls, model: Path, data: Path, request: AnalysisRequest, watch: Watch) -> OpenedAnalysis:
+    def open(cls, source: AnalysisSource, watch: Watch) -> OpenedAnalysis:
         """Open the model and read the data. Raises UserError if one of them cannot be used."""
-        source = open_folder(model, request.opening)
-        weights = source.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(source, device=request.analysis.device)
+        request = source.request
+        folder = open_folder(source.model, request.opening)
+        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
+        engine = load(folder, device=request.analysis.device)
         report_remarks(engine, watch)
         _ = engine.learner  # an export is refused before the data is read
         longest = engine.backend.architecture.length
         options = replace(request.analysis, length=min(request.analysis.length, longest))
         packer = Packer(tokenizer=engine.tokenizer, length=longest)
-        files = AnalysisFiles.find(data, engine.task)
-        files.refuse_nothing(data)
+        files = AnalysisFiles.find(source.data, engine.task)
+        files.refuse_nothing(source.data)
         samples = files.samples(Sampling(packer=packer, options=options, reading=request.file, task=engine.task))
-        about = {"model": display_name(model), "weights": weights}
-        return cls(engine=engine, samples=samples, options=options, about=about, unread=files.notes())
+        about = {"model": display_name(source.model), "weights": weights}
+        return cls(source=source, engine=engine, samples=samples, options=options, about=about, unread=files.notes())
 
     @cached_property
     def model(self) -> AnalysedModel:

@@ -12,14 +12,16 @@ from typing import Any, ClassVar
 from osbert import components, recipe
 from osbert.analysis.figures import Figure
 from osbert.analysis.kinds.contract import Investigation
+from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_text
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import AnalysisFiles
-from osbert.runs.analyse.opened import KINDS, OpenedAnalysis, figures_path, kinds_of
+from osbert.runs.analyse.opened import KINDS, AnalysisSource, OpenedAnalysis, figures_path, kinds_of
 from osbert.runs.analyse.settings import AnalysisRequest
+from osbert.runs.analyse.tasks import AnalysisWork, compute_in_tasks
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.training.checkpoint import disk_needed
@@ -81,25 +83,28 @@ def analyse(
     AnalysisFiles.find(data).refuse_nothing(data, tables=True)  # before the model is opened, which may read tables
     refuse_foreign(out, "an analysis", (JSON, REPORT))
     request.analysis.check()
+    source = AnalysisSource(model=model, data=data, request=request)
+    plan = request.work.plan()
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished analysis"))
         folder = held.enter_context(claim(out))
         work = held.enter_context(unfinished_output(folder, "an analysis that was begun"))
-        opened = OpenedAnalysis.open(model, data, request, watch)
-        return _AnalysisRun(opened=opened, work=work, watch=watch).complete(folder, data)
+        opened = OpenedAnalysis.open(source, watch)
+        return _AnalysisRun(opened=opened, plan=plan, work=work, watch=watch).complete(folder)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AnalysisRun:
-    """One analysis, started or resumed. `work`: the unfinished output."""
+    """One analysis, started or resumed. `plan`: of its tasks, or None; `work`: the unfinished output."""
 
     opened: OpenedAnalysis
+    plan: TaskPlan | None
     work: UnfinishedOutput
     watch: Watch
 
-    def complete(self, folder: Path, data: Path) -> ModelAnalysis:
+    def complete(self, folder: Path) -> ModelAnalysis:
         """Run the remaining analyses, and write both files."""
-        opened = self.opened
+        opened, data = self.opened, self.opened.source.data
         kinds = kinds_of(opened.options.names or components.names(KINDS))
         obstacles = {name: opened.obstacle(kind) for name, kind in kinds.items()}
         due = {name: kind for name, kind in kinds.items() if not obstacles[name]}
@@ -117,8 +122,12 @@ class _AnalysisRun:
         else:
             self.work.begin(facts, len(due))
         with explaining_stops(self.work, lambda: len(self._finished()), f"{len(due)} analyses", self.watch):
-            missing = {name: kind for name, kind in due.items() if name not in self._finished()}
-            opened.compute(missing, self.work.folder, self.watch)
+            if self.plan is None:
+                missing = {name: kind for name, kind in due.items() if name not in self._finished()}
+                opened.compute(missing, self.work.folder, self.watch)
+            else:
+                work = AnalysisWork(source=opened.source, facts=facts, names=[*due])
+                compute_in_tasks(work, self.plan, self.work.folder, self.watch)
         found = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }

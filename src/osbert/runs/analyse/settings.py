@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from osbert.corpus.task_options import TaskOptions
 from osbert.errors import Problems
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.documents import DocumentOptions
@@ -54,11 +55,12 @@ class AnalysisOptions(SampleOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisRequest:
-    """How a model is analysed: how much is read, how files are read, and how the model is opened."""
+    """How a model is analysed: how much is read, how files are read, how the model is opened, and on what machines."""
 
     analysis: AnalysisOptions = AnalysisOptions()
     file: DocumentOptions = field(default_factory=DocumentOptions)
     opening: Opening = CAREFUL
+    work: TaskOptions = field(default_factory=TaskOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
