@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,15 +12,11 @@ from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, watching
 from osbert.console.printing import say
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
+from osbert.console.size_table import print_sizes
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from osbert.runs.pretrain.sizing import SizeComparison
 
 
 @takes_settings(schemas_shown)
@@ -61,7 +57,7 @@ def plan(
 
     def print_event(event: Any) -> None:
         if isinstance(event, SizeComparison):
-            show(event, console)
+            print_sizes(event, console)
         else:
             say(console, event)
 
@@ -74,32 +70,3 @@ def plan(
     command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run", *opening.words])
     watch(Notice(f"The recipe is in {out}:\n  {command}"))
     return found
-
-
-def show(found: SizeComparison, console: Console) -> None:
-    """Print the table of sizes, with the recommended one marked."""
-    from rich import box
-    from rich.table import Table
-
-    from osbert.runs.pretrain.sizing import short
-
-    title = f"What {found.request.minutes:g} minutes buy"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    columns = ("", "size", "weights", "tokens/s", "tokens", "epochs", "memory", "disk", "loss")
-    table.padding, table.collapse_padding, table.pad_edge = (0, 1), True, False
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("", "size") else "right", no_wrap=True)
-    for row in found.estimates:
-        cells = (
-            ">" if row is found.best else "",
-            row.size.name,
-            short(row.size.parameters),
-            f"{'' if row.measured else '~'}{short(row.tokens_per_second)}",
-            short(row.tokens),
-            f"{row.epochs:,.2g}" if row.epochs < 10 else f"{row.epochs:,.0f}",
-            f"{short(row.memory)}B",
-            f"{short(row.disk)}B",
-            f"{row.loss.low:.1f} to {row.loss.high:.1f}",
-        )
-        table.add_row(*cells, style="bold" if row is found.best else "")
-    console.print(table)
