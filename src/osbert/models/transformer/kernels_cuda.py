@@ -121,7 +121,7 @@ def fused(
 
     `mask`: what is added to the scores, or True where a query attends to a key; it broadcasts to (B, H, Q, T).
     """
-    if not torch.is_grad_enabled():
+    if not (query.is_cuda and torch.is_grad_enabled()):
         return functional.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
     mixed: Tensor = _Fused.apply(query, key, value, mask, dropout, causal)
     return mixed
