@@ -32,6 +32,7 @@ from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
 from osbert.tasks.kinds.generate import Generate, WrittenText
+from osbert.tasks.kinds.generate.columns import SourceColumns, choose
 from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
@@ -109,6 +110,19 @@ def test_an_encoder_with_a_decoder_learns_and_writes() -> None:
         Generate(sight="prefix").for_model(sizes)
     with refusal("invalid-setting", "source"):
         Generate(sight="source").for_model(sizes.encoder_side)
+
+
+def test_what_a_model_cannot_predict_is_refused_before_training() -> None:
+    pair = PairArchitecture(layers=1, heads=2, width=16, vocabulary=40, length=16)
+    left = Architecture(layers=1, heads=2, width=16, vocabulary=40, length=16, direction="left_to_right", segments=0)
+    for prediction in ("masked", "shifted"):
+        for sizes in (pair, left):
+            with refusal("invalid-setting", prediction):
+                Generate(prediction=prediction).for_model(sizes)
+    with refusal("invalid-setting", "0.5"):
+        Generate(masked=0.5).for_model(left)
+    with refusal("options-exclude-each-other", "'target' is source and target"):
+        choose(["target"], asked=SourceColumns(source=("target",), label="target"), path="x.csv", labelled=True)
 
 
 def test_a_run_on_an_encoder_with_a_decoder_is_whole(tmp_path: Path) -> None:

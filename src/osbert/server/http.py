@@ -35,7 +35,6 @@ from osbert.server.models import kinds
 from osbert.server.page_files import page_routes
 from osbert.server.pool import PendingRequest, WorkerPool
 from osbert.server.schemas import Refusal
-from osbert.server.worker import TOO_LATE, TOO_LONG
 
 PAGE = Path(__file__).parent / "page"
 """The folder with the files of the browser page."""
@@ -120,7 +119,7 @@ class Service:
                 return self.response(answered.status, answered.body)
             if gone.done():
                 return Response(status_code=GONE)
-            raise Refusal(504, TOO_LATE)
+            raise self.calls[call].too_late()
         finally:
             gone.cancel()
             self.pool.forget(pending)
@@ -178,7 +177,7 @@ class Service:
                     async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
                         await pending.news.wait()
                 except TimeoutError:
-                    raise Refusal(504, TOO_LONG, field="most") from None
+                    raise self.calls["generate"].too_late() from None
         finally:
             self.pool.forget(pending)
 

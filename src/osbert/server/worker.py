@@ -42,8 +42,6 @@ from osbert.server.wire import (
 if TYPE_CHECKING:
     from osbert.server.calls.contract import AnswerStep, Item
 
-TOO_LATE = "The request could not be answered in its time."
-TOO_LONG = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
 SLICE = 0.05
 """Seconds of generation for one request before the worker turns to others; one step may take longer."""
 
@@ -106,7 +104,7 @@ class Worker:
     def _queued(self, message: Dispatch) -> list[WorkerAnswer]:
         """Tokenize a request and add it to the queue; return its answer if it is refused, else an empty list."""
         if message.deadline <= time.monotonic():
-            return [refused(message.number, Refusal(504, TOO_LATE))]
+            return [refused(message.number, self.calls[message.call].too_late())]
         try:
             call = self.calls[message.call]
             model = find(self.models, message.asked.get("model"), message.call, call.what)
@@ -148,7 +146,8 @@ class Worker:
 
         `begun` is called with the requests of the pass before it begins.
         """
-        late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        expired = self.queue.expired(time.monotonic())
+        late = [refused(job.number, self.calls[_group(job).call].too_late()) for job in expired]
         # If both have work, passes of the queue and slices of generation alternate.
         if self.writing and (self.read_last or not self.queue.jobs):
             self.read_last = False
@@ -209,7 +208,7 @@ class Worker:
                     return PassReport([], parts=parts)
         except Exception as error:
             return PassReport([self._broken(job.number, job.key.model, error)], parts=parts)
-        return PassReport([refused(job.number, Refusal(504, TOO_LONG, field="most"))], parts=parts)
+        return PassReport([refused(job.number, self.calls[job.key.call].too_late())], parts=parts)
 
     def _answer(self, job: ServerJob) -> WorkerAnswer:
         return self._told(job.number, _group(job), job.asked, job.items, job.results)

@@ -310,6 +310,8 @@ def model_type(architecture: Architecture) -> str:
 def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return the settings of an Architecture that no model of transformers has, such as "biases = False"."""
     if not has_berts_names(architecture):
+        if architecture.has_decoder and architecture.family == "pair":
+            return ("these settings of an encoder and a decoder: T5 and BART have others (docs/encoder-decoders.md)",)
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()

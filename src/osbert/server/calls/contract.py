@@ -49,6 +49,10 @@ class Call:
         """Return the items of a request. Raises Refusal (422, with the field) if one cannot be read."""
         raise NotImplementedError
 
+    def too_late(self) -> Refusal:
+        """Return the refusal (504) of a request whose time is up."""
+        return Refusal(504, "The request could not be answered in its time.")
+
     def option(self, values: RequestFields) -> Hashable:
         """Return the options that requests must share to be read in one pass."""
         return None

@@ -66,6 +66,11 @@ class GenerateCall(Call):
     request = GenerateRequest
     reply = GenerateAnswer
 
+    def too_late(self) -> Refusal:
+        """Return the refusal (504) of a request whose time is up, with the field that makes it shorter."""
+        said = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
+        return Refusal(504, said, field="most")
+
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for the prompt of each text.
 

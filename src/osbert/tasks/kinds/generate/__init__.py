@@ -192,6 +192,19 @@ class Generate(TableTask):
         """Return the task with `sight` and `most` resolved for a model."""
         # `writes` is how the model was pretrained.
         prediction = (writes or "next") if self.prediction == "auto" else self.prediction
+        if prediction != "next" and (sizes.has_decoder or sizes.causal):
+            what = "an encoder with a decoder" if sizes.has_decoder else "one that reads from left to right"
+            raise UserError(
+                f"prediction is {prediction}, for encoders that see a source whole, but the model is {what}: leave "
+                "--prediction out.",
+                code="invalid-setting",
+            )
+        if prediction != "masked" and self.masked != Generate.masked:
+            raise UserError(
+                f"masked is {self.masked:g}, but with --prediction {prediction} no piece of a target is masked: each is "
+                "predicted from those before it. Leave --masked out.",
+                code="invalid-setting",
+            )
         sight = self.sight
         if sight == "auto":
             sight = "source" if sizes.has_decoder else "left_to_right" if sizes.causal else "prefix"

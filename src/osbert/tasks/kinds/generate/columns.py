@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from osbert.errors import UserError
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks import Record
@@ -56,6 +57,12 @@ def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled:
         raise header.missing("source", ": give --text NAME (or NAME,NAME), the column that is read.")
     if labelled and not target:
         raise header.missing("target", ": give --target NAME, the column with the text to write.")
+    if labelled and target in source:
+        raise UserError(
+            f"{path}: '{target}' is source and target, so that a model would learn to copy: give another --text or "
+            "--target.",
+            code="options-exclude-each-other",
+        )
     return SourceColumns(source=source, label=target)
 
 
