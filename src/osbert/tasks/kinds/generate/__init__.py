@@ -201,8 +201,8 @@ class Generate(TableTask):
             )
         if prediction != "masked" and self.masked != Generate.masked:
             raise UserError(
-                f"masked is {self.masked:g}, but with --prediction {prediction} no piece of a target is masked: each is "
-                "predicted from those before it. Leave --masked out.",
+                f"masked is {self.masked:g}, but with --prediction {prediction} no piece of a target is masked: leave "
+                "--masked out.",
                 code="invalid-setting",
             )
         sight = self.sight
