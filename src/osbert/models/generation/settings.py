@@ -32,8 +32,8 @@ class DrawingOptions:
     top_p: float = 1.0
     """With sample: draw from the fewest likeliest pieces whose probabilities reach this (Holtzman et al. 2020)."""
     seed: int = 0
-    """With sample: of all draws; the same seed gives the same texts for the same list. Draws depend on a text's place in
-    the list, so that the same text twice is drawn twice."""
+    """With sample: of all draws; the same seed gives the same texts for the same list. A text's draws depend on its
+    place in the list, so that the same text twice is drawn twice."""
     precision: Precision = "fp32"
     """Precision of the products of a step; bf16 reads half as many bytes, and may choose other pieces."""
 
