@@ -60,7 +60,7 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     meant = _meanings(kinds)
     joined = _translated(_joined(words), meant)
     _refuse_negated(joined, kinds, meant)
-    app = _parser(kinds, meant)
+    app = _parser(joined, kinds, meant)
     try:
         return dict(app(joined, exit_on_error=False, print_error=False, result_action="return_value"))
     except cyclopts.CycloptsError as error:
@@ -70,17 +70,21 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
 def among(words: Sequence[str], schema: type) -> dict[str, Any]:
     """Return the settings of a schema that occur among the words of a command line; ignore all other words."""
     kinds = {path: kind for path, kind, _ in recipe.fields(schema)}
-    collect, bound, *_ = _parser(kinds, _meanings(kinds)).parse_known_args(_joined(words))
+    joined = _joined(words)
+    collect, bound, *_ = _parser(joined, kinds, _meanings(kinds)).parse_known_args(joined)
     return dict(collect(**bound.kwargs))
 
 
-def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
-    """Return a parser for settings alone, which returns them by name."""
+def _parser(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
+    """Return a parser for the settings that the words name, and no others, which returns them by name."""
 
     # Where several tables have a name, it stands for itself: `recipe.override` says which they are.
     own: dict[str, list[str]] = {}
     for name, several in meant.items():
         own.setdefault(several[0] if len(several) == 1 else name, []).append(name)
+    # A verb has hundreds of settings: to make an option of each takes most of the time in which a command is read.
+    named = {form for word in words if word.startswith("--") for form in _forms(word)}
+    own = {path: names for path, names in own.items() if any(_bare(name) in named for name in names)}
     options = [_option(path, names, kinds[meant[names[0]][0]]) for path, names in own.items()]
     paths = {option.name: path for option, path in zip(options, own, strict=True)}
 
@@ -202,6 +206,18 @@ def _spelt(name: str) -> str:
 def _unspelt(word: str) -> str:
     """Return the name in an option: "--no-ham=3" gives "no_ham"."""
     return word.removeprefix("--").partition("=")[0].replace("-", "_")
+
+
+def _bare(name: str) -> str:
+    """Return a name without what cyclopts does not regard when it compares names."""
+    return name.lower().replace("_", "")
+
+
+def _forms(word: str) -> set[str]:
+    """Return the bare names that an option may mean: its own, and without a "no" that negates it."""
+    name = _bare(_unspelt(word))
+    table, leaf = _parted(name)
+    return {name, name.removeprefix("no"), table + leaf.removeprefix("no")}
 
 
 def _joined(words: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import osbert
+import terminal
 from osbert import cli
 from osbert.errors import Problems, nearest
 from osbert.options import FIRST
@@ -85,15 +86,21 @@ def test_the_old_way_to_name_columns_says_the_new_one() -> None:
 
 
 def test_a_verbs_settings_are_options_in_its_help() -> None:
-    result = run("finetune", "sst2", "--help")
-    assert result.returncode == 0
+    shown = run("finetune", "sst2", "--help")
+    assert shown.returncode == 0
     for words in ("─ sst2 ─", "--sst2.length", "─ training ─", "--training.epochs"):
-        assert words in result.stdout
-    assert "Fine-tune an encoder" in run("finetune", "nonesuch", "--help").stdout
+        assert words in shown.stdout
+
+
+def test_every_command_that_takes_settings_has_them_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        return str(terminal.told(capsys, *words, "--help").output)
+
+    assert "Fine-tune an encoder" in shown("finetune", "nonesuch")
     for words in (["plan", "bert-tiny"], ["bench", "bert-tiny"], ["corpus", "show", "corpus", "--recipe", "bert-tiny"]):
-        shown = run(*words, "--help").stdout
-        assert "─ nsp ─" in shown and "--training.steps" in shown
-    assert "─ nsp ─" not in run("pretrain", "roberta-base", "--help").stdout
+        told = shown(*words)
+        assert "─ nsp ─" in told and "--training.steps" in told
+    assert "─ nsp ─" not in shown("pretrain", "roberta-base")
 
 
 def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import terminal
 from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.inference.engine import load
@@ -76,13 +77,15 @@ def test_a_checkpoint_of_tensorflow_becomes_an_encoder(tmp_path: Path, capsys: p
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_problem_stops_the_writing_unless_anyway_is_said(copied: Path, tmp_path: Path) -> None:
+def test_a_problem_stops_the_writing_unless_anyway_is_said(
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tensors = load_file(copied / "model.safetensors")
     save_file({**tensors, "encoder.layer.0.adapter.weight": torch.zeros(2)}, copied / "model.safetensors")
-    done = osbert("convert", copied, tmp_path / "out", "--to", "osbert")
-    assert done.returncode == 1
-    assert "1 tensor" in done.stderr and "--anyway" in done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if "adapter" in line]
+    done = terminal.told(capsys, "convert", copied, tmp_path / "out", "--to", "osbert")
+    assert done.status == 1
+    assert "1 tensor" in done.error and "--anyway" in done.error
+    (row,) = [line for line in done.output.splitlines() if "adapter" in line]
     assert row.split() == ["encoder.layer.0.adapter.weight", "2", "unused", "PROBLEM", "unknown"]
     assert not (tmp_path / "out").exists()
     with refusal("not-convertible", "1"):

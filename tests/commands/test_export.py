@@ -73,17 +73,6 @@ def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Pa
         _ = other.learner
 
 
-def test_an_export_in_bytes_is_served(encoder: Path, tmp_path: Path) -> None:
-    folder = write_exported(tmp_path / "out", made("classify", encoder, tmp_path / "run"), int8=True)
-    worker = Worker(Orders(runs=[ModelFolder("small", folder)]))
-    asked = {"texts": ["the actor plays . a bad bad film"]}
-    assert worker.take_in([Dispatch(1, "predict", asked, 0.0, math.inf)]) == []
-    (answer,) = worker.work().answers
-    (said,) = load(folder).predict(asked["texts"])
-    told = {"label": said.value, "probabilities": dict(said.probabilities)}
-    assert answer.status == 200 and json.loads(answer.body) == {"model": "small", "predictions": [told]}
-
-
 def close(one: Any, other: Any) -> None:
     """Compare two predictions' parts, numbers to 2e-5."""
     if isinstance(one, dict):
@@ -99,6 +88,17 @@ def close(one: Any, other: Any) -> None:
         close(vars(one), vars(other))
     else:
         assert one == other
+
+
+def is_served(folder: Path) -> None:
+    """Have a worker of a server predict with an exported classifier."""
+    worker = Worker(Orders(runs=[ModelFolder("small", folder)]))
+    asked = {"texts": ["the actor plays . a bad bad film"]}
+    assert worker.take_in([Dispatch(1, "predict", asked, 0.0, math.inf)]) == []
+    (answer,) = worker.work().answers
+    (said,) = load(folder).predict(asked["texts"])
+    told = {"label": said.value, "probabilities": dict(said.probabilities)}
+    assert answer.status == 200 and json.loads(answer.body) == {"model": "small", "predictions": [told]}
 
 
 def test_an_encoder_embeds_the_same(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +159,7 @@ def load_recipe(folder: Path, encoder: Path) -> Path:
     return made("regress", encoder, folder) / "recipe.toml"
 
 
-def test_the_command_compares_on_the_development_rows(
+def test_the_command_compares_on_the_development_rows_and_its_export_in_bytes_is_served(
     run: Path, table: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
@@ -172,6 +172,7 @@ def test_the_command_compares_on_the_development_rows(
     assert lines[2].startswith("accuracy") and lines[-1] == f"-> {out}"
     assert {path.name for path in out.iterdir()} >= {"model.onnx", "vocab.txt", "recipe.toml", "run.json"}
     assert not (out / "model.safetensors").exists()
+    is_served(out)
     evaluate(out, data=table)
     capfd.readouterr()
     assert cli.main(command) == 1 and str(out) in capfd.readouterr().err

@@ -45,6 +45,14 @@ def engine(folder: Path) -> Engine:
     return load(folder)
 
 
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> tuple[Any, Any]:
+    """Return the tokenizer and the model as transformers reads them."""
+    from transformers import AutoModel, AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+
 def sentences(source: Path, folder: Path, model: SentenceModel) -> Path:
     """Return a folder with the model in `source`, but as another model of sentences."""
     folder.mkdir()
@@ -66,18 +74,15 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS)
 def test_they_are_the_states_of_transformers_pooled_as_the_model_was_trained_for(
-    folder: Path, tmp_path: Path, model: SentenceModel | None
+    folder: Path, theirs: tuple[Any, Any], tmp_path: Path, model: SentenceModel | None
 ) -> None:
-    from transformers import AutoModel, AutoTokenizer
-
     path = sentences(folder, tmp_path / "model", model) if model else folder
     made = model or SentenceModel(pooling="mean", normalize=True, length=256)
-    tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    rows = []
+    (tokenizer, reference), rows = theirs, []
     for text in TEXTS:
         inputs = tokenizer(text, truncation=True, max_length=made.length or 512, return_tensors="pt")
         with torch.no_grad():
-            row = WRITTEN_OUT[made.pooling](theirs(**inputs).last_hidden_state[0])
+            row = WRITTEN_OUT[made.pooling](reference(**inputs).last_hidden_state[0])
         rows.append(row / row.norm() if made.normalize else row)
     found = osbert.load(path).embed(TEXTS)
     assert found.dtype == np.float32

@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import tiny_runs
 from osbert.inference.engine import load
 from osbert.interop.conversion import ModelParts, model_of, open_any
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.onnx.files import open_onnx, write_onnx
-from osbert.interop.onnx.padded import PaddedGraph
+from osbert.interop.onnx.files import open_onnx
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
@@ -99,9 +99,9 @@ def test_a_checkpoint_of_tensorflow(tmp_path: Path) -> None:
         model_of(open_any(tmp_path / "bert"))
 
 
-def test_an_exported_file(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
-    path = tmp_path / "model.onnx"
-    write_onnx(PaddedGraph(make_learner(["tag"]), "tag", pooler=True), path, int8=False, learnt={})
+def test_an_exported_file(tmp_path: Path) -> None:
+    run = tiny_runs.write_run(tmp_path / "run", tiny_runs.TASKS["classifier"])
+    path = tiny_runs.write_exported(tmp_path / "exported", run) / "model.onnx"
     graph = onnx.load(path)
     bias = next(one for one in graph.graph.initializer if one.name.endswith("pooler.dense.bias") or one.dims == [16])
     bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + float("nan"), bias.name))

@@ -143,11 +143,11 @@ def until(true: Callable[[], bool], *, seconds: float = 10) -> None:
 def test_a_worker_that_hangs_is_replaced_and_an_idle_one_is_not(
     start: Callable[..., Any], runs: dict[str, Path]
 ) -> None:
-    serving = start(str(runs["classifier"]), "--patience", "4")
+    serving = start(str(runs["classifier"]), "--patience", "3")
     (worker,) = serving.workers()
-    time.sleep(5)
+    time.sleep(3.5)
     assert serving.workers() == [worker]
     os.kill(worker, signal.SIGSTOP)
     assert serving.post("predict", **ASKED).status_code == 200
     assert serving.workers() != [worker] and serving.metric("osbert_worker_deaths_total") == 1
-    assert "a worker hangs, for 4 s by now." in serving.end()
+    assert "a worker hangs, for 3 s by now." in serving.end()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,30 @@ def together(*command: str) -> str:
     return done.stdout + done.stderr
 
 
+def without_torchrun(*command: str) -> str:
+    """Run a command in two processes as well, started here: torchrun itself takes as long as one of them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": rank, "LOCAL_RANK": rank},
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        said = [process.communicate(timeout=300)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0], said
+    return "".join(said)
+
+
 def begin_at_half(source: Path, out: Path) -> None:
     """Lay a run's folder out as it was when half its steps were done."""
     shutil.copytree(source, out)
@@ -93,7 +119,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     begin_at_half(folder / "one", folder / "fsdp")
     begin_at_half(folder / "muon", folder / "fsdp-muon")
     said = together("-m", "osbert", *arguments)
-    said_later = together(str(Path(__file__).with_name("together.py")), str(folder))
+    said_later = without_torchrun(str(Path(__file__).with_name("together.py")), str(folder))
     ended = [json.loads((folder / f"ended-{rank}.json").read_text()) for rank in (0, 1)]
     return SimpleNamespace(folder=folder, said=said, said_later=said_later, ended=ended)
 

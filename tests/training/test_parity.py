@@ -28,7 +28,7 @@ OPTIMIZER = OptimizerSettings(learning_rate=5e-3, warmup=0.2)
 
 
 KINDS = ("classify", "tag")
-DRAWS = 200
+DRAWS = 100
 
 
 def example(rng: np.random.Generator, record: int) -> Example:

@@ -1,4 +1,4 @@
-"""What test_distributed.py lets two processes do together; run by torchrun, with a folder that it has prepared."""
+"""What test_distributed.py lets two processes do together; run twice, with a folder that it has prepared."""
 
 from __future__ import annotations
 

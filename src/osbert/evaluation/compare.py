@@ -74,9 +74,9 @@ def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
 def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
     if count < FEWEST:
         return math.nan, math.nan
-    from scipy.stats import t
+    from scipy.special import stdtrit  # which imports in a fraction of the time of scipy.stats
 
-    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(count)
     return mean - half, mean + half
 
 
