@@ -56,8 +56,6 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "mpnet": ("MPNet", SIZES | {"max_position_embeddings": 66}),
     "eurobert": ("EuroBert", SIZES | EUROBERT),
 }
-EXPORTED = CONFIGS.keys() - {"xlm-roberta", "albert"}
-"""Those with a graph of their own in ONNX: XLM-RoBERTa has RoBERTa's, and test_albert_gpt.py exports an ALBERT."""
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
 SETTINGS = (
@@ -164,12 +162,11 @@ def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table
     convert(tmp_path / "theirs", tmp_path / "again", to="osbert")
     (back,) = osbert.load(tmp_path / "again").predict([pair])
     assert back.probabilities == ours.probabilities
-    if encoder.name in EXPORTED:
-        export(run, to="onnx", out=tmp_path / "exported")  # which compares the two on the development rows
-        (exported,) = osbert.load(tmp_path / "exported").predict([pair])
-        np.testing.assert_allclose(
-            list(exported.probabilities.values()), list(ours.probabilities.values()), rtol=0, atol=2e-5
-        )
+    export(run, to="onnx", out=tmp_path / "exported")  # which compares the two on the development rows
+    (exported,) = osbert.load(tmp_path / "exported").predict([pair])
+    np.testing.assert_allclose(
+        list(exported.probabilities.values()), list(ours.probabilities.values()), rtol=0, atol=2e-5
+    )
     with refusal("not-convertible"):
         convert(run, tmp_path / "google", to="google")
 

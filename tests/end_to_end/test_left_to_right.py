@@ -1,10 +1,13 @@
-"""From text to a left-to-right classifier with recurrent layers; and its direction."""
+"""From text to a left-to-right classifier with recurrent layers, trained in a real process; and its direction."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,15 @@ def sentence(rng: random.Random) -> tuple[str, str]:
     """Return a sentence and its label, which its first word decides: the last token has to remember it."""
     word = rng.choice(list(KINDS))
     return " ".join([word, *rng.choices(WORDS, k=rng.randint(2, 6))]), KINDS[word]
+
+
+def process(*words: str | Path) -> str:
+    """Run osbert in a process of its own and return what it says."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "osbert", *map(str, words)]
+    run = subprocess.run(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert run.returncode == 0, run.stdout
+    return run.stdout
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +67,7 @@ def test_from_text_to_a_classifier_that_looks_left_only(
     with open(rows, "w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *(sentence(rng) for _ in range(240))])
     quick = ("--epochs", "6", "--batch", "8", "--learning-rate", "1e-2", "--device", "cpu", "--precision", "fp32")
-    words = ("finetune", "classify", "--recurrent", "1", *quick, "--model", encoder, "--data", rows)
-    assert run(*words, "--out", classifier) == 0
+    process("finetune", "classify", "--recurrent", "1", *quick, "--model", encoder, "--data", rows, "--out", classifier)
     assert run("predict", classifier, "--file", rows, "--out", tmp_path / "said.jsonl") == 0
     capsys.readouterr()
     found = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
