@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from osbert.errors import UserError
+from osbert.models.deterministic import deterministic
 from osbert.training.settings import Compile, Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -66,17 +67,9 @@ class Processor:
         if self.device.type == "cpu":
             yield
             return
-        aids: Any = torch.utils.deterministic
-        mode, fill = torch.get_deterministic_debug_mode(), aids.fill_uninitialized_memory
-        aids.fill_uninitialized_memory = False  # that would write into every new tensor, to find mistakes
-        torch.set_deterministic_debug_mode("warn")
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "[^ ]+ does not have a deterministic implementation")
-                yield
-        finally:
-            torch.set_deterministic_debug_mode(mode)
-            aids.fill_uninitialized_memory = fill
+        with deterministic("warn"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "[^ ]+ does not have a deterministic implementation")
+            yield
 
 
 def cpu_model() -> str:

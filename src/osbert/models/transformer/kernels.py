@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
@@ -136,15 +135,12 @@ def _flashes(query: Tensor, layout: Layout) -> bool:
 def _attended(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, dropout: float) -> Tensor:
     """Return torch's fused attention of a run (count, H, Q, K), from its queries, keys and values, with a bias."""
     query, key, value = columns
-    # Fused attention takes one mask: a bias of -inf where q does not attend to k.
-    if query.device.type == "cpu":
-        mask = run.visible if bias is None else _added(bias.to(query.dtype), run.visible)
-        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, run.causal)
     visible, sees = run.visible, None
-    if visible is not None:
+    if visible is not None and query.device.type != "cpu":
         # On a GPU a query that sees nothing would get a mean of values, or NaN: it sees all here, and is set to 0.
         sees = visible.any(dim=-1, keepdim=True)
         visible = visible | ~sees
+    # Fused attention takes one mask: a bias of -inf where q does not attend to k.
     mask = visible if bias is None else _added(bias.to(query.dtype), visible)
     mixed = fused(query, key, value, mask, dropout=dropout, causal=run.causal)
     return mixed if sees is None else mixed.masked_fill(~sees, 0)

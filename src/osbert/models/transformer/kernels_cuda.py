@@ -10,9 +10,7 @@ it with torch's deterministic gradient.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,10 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.library import CustomOpDef
 from torch.nn import functional
 
+from osbert.models.deterministic import deterministic
 from osbert.models.transformer.layout import Layout
-
-# cuBLAS reads it at its first use. Without it products, and so `fused` and recurrent layers, are not deterministic.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 WIDEST = 256
 """Widest head that flash attention supports."""
@@ -69,7 +65,7 @@ def _backward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values, which are the same at each repetition."""
     *columns, random, left, right = given
     # `random` lets the same dropout be drawn again; the argument after it is unused.
-    with _deterministic():
+    with deterministic("error"):
         found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
             *columns, random, random.new_empty(0), window_size_left=left, window_size_right=right
         )
@@ -145,17 +141,6 @@ class _Fused(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
         asked = [one for one in ctx.inner if one is not None and one.requires_grad]
-        with _deterministic():
+        with deterministic("error"):
             found = iter(torch.autograd.grad(ctx.mixed, asked, towards[0]))
         return *(next(found) if one is not None and one.requires_grad else None for one in ctx.inner), None, None
-
-
-@contextlib.contextmanager
-def _deterministic() -> Iterator[None]:
-    """Make torch choose deterministic variants of the operators called inside."""
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
