@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from osbert.runs import bench_corpus
 from osbert.runs.pretrain import benchmark, sizing
 from osbert.runs.pretrain.settings import read_settings
 from quick_machine import use_quick_machine
+from recipe_corpora import RecipeCorpora, needed
 
 NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
 SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
@@ -26,18 +26,8 @@ CHANGING = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a maker of corpora for recipes; those that differ in nothing have one."""
-    made: dict[str, Path] = {}
-
-    def corpus(name: str) -> Path:
-        kind = needed(name)
-        if str(kind) not in made:
-            folder = tmp_path_factory.mktemp("texts") / "one"
-            made[str(kind)] = bench_corpus.synthetic_corpus(folder, vocabulary=120, tokens=20_000, **kind).folder
-        return made[str(kind)]
-
-    return corpus
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> RecipeCorpora:
+    return RecipeCorpora(tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +42,6 @@ def compared(name: str, corpus: Path, out: Path, *, gpu: bool = False, **setting
     given = {"data.batch": 2, **settings}
     request = sizing.SizeRequest(recipe=name, settings=given, corpus=corpus, minutes=30, gpu=gpu)
     return sizing.plan_size(request, out=out)
-
-
-def needed(name: str) -> dict[str, int]:
-    """Return the padding piece behind which a recipe's positions begin, and the sentences of its documents."""
-    settings = read_settings(name)
-    sentences = max(getattr(settings, objective).document_sentences for objective in settings.objectives)
-    return {"padding": max(0, getattr(settings.model, "first_position", 0) - 1), "document_sentences": sentences}
 
 
 @pytest.mark.parametrize(

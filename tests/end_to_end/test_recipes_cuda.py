@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from osbert import recipe
-from osbert.runs import bench_corpus
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import read_settings
+from recipe_corpora import RecipeCorpora
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SETTINGS = {
@@ -33,25 +32,8 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a maker of corpora for recipes; those that need the same have one."""
-    made: dict[tuple[int, int], Path] = {}
-
-    def corpus(name: str) -> Path:
-        settings = read_settings(name)
-        padding = max(0, getattr(settings.model, "first_position", 0) - 1)
-        sentences = max(getattr(settings, objective).document_sentences for objective in settings.objectives)
-        if (padding, sentences) not in made:
-            made[padding, sentences] = bench_corpus.synthetic_corpus(
-                tmp_path_factory.mktemp("texts") / "one",
-                vocabulary=120,
-                tokens=20_000,
-                padding=padding,
-                document_sentences=sentences,
-            ).folder
-        return made[padding, sentences]
-
-    return corpus
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> RecipeCorpora:
+    return RecipeCorpora(tmp_path_factory.mktemp("texts"))
 
 
 def trained(name: str, corpus: Path, out: Path, **training: str | float) -> tuple[list[float], bytes]:

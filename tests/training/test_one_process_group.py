@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ import torch
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SCRIPT = """
-import sys, warnings
+import sys
 from pathlib import Path
 from torch import distributed
 sys.path.insert(0, sys.argv[1])
 from test_cuda import make_trainer
 from osbert.training import trainer as module
-from osbert.training.distributed import ALONE
 from osbert.training.parallel import Alone, Replication
 from osbert.training.sharding import Sharding
 
@@ -47,7 +45,7 @@ print("learnt", len(found["alone"]))
     ("device", "backend"), [("cpu", "gloo"), pytest.param("cuda", "cpu:gloo,cuda:nccl", marks=needs_gpu)]
 )
 def test_a_group_of_one_learns_as_one_alone_does(tmp_path: Path, device: str, backend: str) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(Path(__file__).parent), device, backend]
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), device, backend]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "learnt 4\n"
