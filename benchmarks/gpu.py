@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY = ROOT / "build" / "gpu"
 """What `make gpu-ready` made: wheels/, and beside it site/, what is taken out of them."""
 FAILED, UNFINISHED = 1, 3
-TOGETHER = 8
+PROCESSES = 8
 """How many processes test at a time."""
 TESTS = (
     "tests/models/transformer/test_kernels_cuda.py",
@@ -204,7 +204,7 @@ def run_tests(account: Account, chosen: argparse.Namespace) -> None:
         # Another machine's packages may warn of other things: that is seen in the log, and fails nothing.
         options = ["-vv", "--tb=short", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
         if _installed("pytest-xdist"):
-            options += ["-n", str(TOGETHER)]  # most of their time is compiling, each in one thread
+            options += ["-n", str(PROCESSES)]  # most of their time is compiling, each in one thread
         started = account.clock.spent
         with account.log.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
@@ -240,8 +240,8 @@ def _lines(process: subprocess.Popen[str], clock: Clock, log: Any) -> Iterator[s
 def _counts(lines: Sequence[str]) -> dict[str, int]:
     """Return how many tests passed, failed and so on, by the line that pytest writes when each ends."""
     counts = dict.fromkeys(("PASSED", "FAILED", "ERROR", "SKIPPED"), 0)
+    kinds = "|".join(counts)
     for line in lines:
-        kinds = "|".join(counts)
         # Of several processes the outcome comes first: "[gw0] [  9%] PASSED tests/...".
         if found := re.search(rf"\.py::\S+ ({kinds})\b|\] ({kinds}) \S+\.py::", line):
             counts[found[1] or found[2]] += 1

@@ -177,7 +177,7 @@ class Service:
                     async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
                         await pending.news.wait()
                 except TimeoutError:
-                    raise self.calls["generate"].too_late() from None
+                    raise self.calls[pending.asking.call].too_late() from None
         finally:
             self.pool.forget(pending)
 

@@ -147,9 +147,8 @@ class OpenedAnalysis:
         # Each part has its own count: the passes over all forms, the training of probes, and each experiment.
         reading = Advance(report).part("tokens", sum(self.samples[form].tokens for form in read))
         for form in read:
-            for name, figures in self._passed(
-                {n: kind for n, kind in analyses.items() if kind.reads == form}, form, reading
-            ):
+            own = {name: kind for name, kind in analyses.items() if kind.reads == form}
+            for name, figures in self._passed(own, form, reading):
                 keep(name, figures)
         for name, experiment in experiments.items():
             sample = self.samples[experiment.reads]
