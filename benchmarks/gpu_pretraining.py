@@ -37,7 +37,7 @@ def measure(account: Account, chosen: argparse.Namespace) -> None:
 
 
 def groups(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
-    """Return the sides, those beside each other that warm up so."""
+    """Return the sides, in groups that warm up at the same time."""
     if chosen.small:
         return [("osbert",)]
     if chosen.sides:

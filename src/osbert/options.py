@@ -209,7 +209,7 @@ def _unspelt(word: str) -> str:
 
 
 def _bare(name: str) -> str:
-    """Return a name without what cyclopts does not regard when it compares names."""
+    """Return a name in lower case and without underscores, since cyclopts takes names that differ in these for one."""
     return name.lower().replace("_", "")
 
 

@@ -82,7 +82,7 @@ def test_attention_weights_are_taken_behind_the_norm(make_backbone, make_batch) 
 
 
 def unmixed(query, key, value, layout: Layout, *, dropout: float) -> torch.Tensor:
-    """Stand in for flash attention: one number of all that it is told, and a graph of products."""
+    """Stand in for flash attention: a product that depends on each of its arguments."""
     size = layout.longest + layout.longest_queries + dropout + len(layout.bounds)
     return query * (key.mean() + value.mean()) / size
 
