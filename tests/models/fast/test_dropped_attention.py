@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from osbert.models.fast import dropped_attention
 from osbert.models.fast.dropout import Chances
 from osbert.models.fast.dropped_attention import attend
+from osbert.models.transformer.runs import equal_lengths
 
 
 def plain(query, key, value, *, visible, share, bias):
@@ -35,8 +38,7 @@ def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, added: s
     count, heads, queries, length = sizes
     torch.manual_seed(seed)
     widths = (queries, length, length)
-    columns = [torch.randn(count, width, heads, 4, dtype=torch.float64).transpose(1, 2) for width in widths]
-    columns = [column.requires_grad_() for column in columns]
+    columns = [torch.randn(count * width, heads, 4, dtype=torch.float64).requires_grad_() for width in widths]
     masks = {"all": None, "one mask": (1, 1, queries, length), "each its own": (count, 1, queries, length)}
     masks["keys"] = (count, 1, 1, length)
     visible = None if masks[seen] is None else torch.rand(masks[seen]) < 0.5  # some see nothing
@@ -44,13 +46,15 @@ def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, added: s
     if added != "nothing":
         bias = torch.randn(1 if added == "one bias" else count, heads, queries, length, dtype=torch.float64)
         columns.append(bias.requires_grad_())
-    towards = torch.randn(count, heads, queries, 4, dtype=torch.float64)
+    towards = torch.randn(count * queries, heads, 4, dtype=torch.float64)
     torch.manual_seed(seed)
-    wanted = plain(*columns[:3], visible=visible, share=0.3, bias=bias)
+    apart = (column.unflatten(0, (count, -1)).transpose(1, 2) for column in columns[:3])
+    wanted = plain(*apart, visible=visible, share=0.3, bias=bias).transpose(1, 2).flatten(0, 1)
     torch.manual_seed(seed)
+    run = replace(equal_lengths(count, length, [queries] * count, torch.device("cpu")), visible=visible)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dropped_attention, "WEIGHTS", most)  # however the heads are parted
-        found = attend(*columns[:3], visible=visible, dropout=0.3, bias=bias)
+        found = attend(*columns[:3], [run], dropout=0.3, biases=[bias])
         torch.testing.assert_close(found, wanted)
         gradients = torch.autograd.grad((found * towards).sum(), columns)
     for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), columns)):

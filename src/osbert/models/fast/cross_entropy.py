@@ -18,8 +18,8 @@ from torch.nn import functional
 from osbert.models.fast.linear import ROWS, compiled, linear, precision_of, rounded
 from osbert.models.fast.threads import threads_for
 
-SCORES = {"cpu": 2**23}
-"""Most scores in the buffer by type of device: on a CPU about what fits in its cache."""
+SCORES = {"cpu": 2**24}
+"""Most scores in the buffer by type of device. On a CPU in bf16 each buffer costs a pass over the weight's gradient."""
 SCORES_ELSEWHERE = 2**28
 ALIGNED = 16
 """The buffer's rows are a multiple of this, for faster products."""
@@ -27,6 +27,8 @@ WIDTHS = {"cuda": 64}
 """By type of device, the multiple to which the vocabulary is padded in products: a GPU's are much slower for 30,522."""
 PIECES = 2**10
 """Pieces of the vocabulary in one product. On CPUs one product for the whole vocabulary has 3/4 of the speed."""
+FEW = 256
+"""Rows of one product over all pieces in bf16 on CPUs: with AMX, oneDNN computes some larger ones in one thread."""
 
 
 def linear_cross_entropy(
@@ -62,7 +64,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, len(labels), rows or 1):
             here = slice(start, start + rows)
             sums.add(here, labels[here], None if weights is None else weights[here, None].to(bias.dtype))
-        ctx.gradients = sums.gradients
+        ctx.gradients = sums.gradients()
         ctx.mark_non_differentiable(sums.hits)
         return sums.total, sums.hits
 
@@ -90,23 +92,25 @@ class _Sums:
         self.buffer = bias.new_empty(rows, len(bias))
         self.total = bias.new_zeros(())
         self.hits = torch.zeros((), dtype=torch.int64, device=bias.device)
-        zeros = torch.zeros_like
-        self.gradients = (zeros(states), zeros(weight), zeros(bias)) if learning else None
+        self.of_states = torch.empty_like(states) if learning else None
+        # Those of weight and bias begin as those of the first block: no zeros are written and none added to.
+        self.of_weight: Tensor | None = None
+        self.of_bias: Tensor | None = None
 
     def add(self, here: slice, labels: Tensor, weights: Tensor | None) -> None:
         """Add the rows `here`, `weights` (rows, 1)."""
         scores = self._scores(self.states[here])  # (rows, V)
         chosen = scores.gather(1, labels[:, None])  # (rows, 1)
-        # Before softmax overwrites the scores.
-        self.hits += hits(scores, chosen, labels)
         largest = scores.amax(dim=1, keepdim=True)
+        # Before softmax overwrites the scores.
+        self.hits += hits(scores, chosen, largest, labels)
         # In place: `scores` and `probabilities` share the buffer.
         probabilities = torch.softmax(scores, dim=1, out=scores)
         # The largest probability is 1 / sum(exp(score - largest)): never 0, where the label's own may be.
         losses = largest - chosen - probabilities.amax(dim=1, keepdim=True).log()
         self.total += (losses if weights is None else losses * weights).sum()
-        if self.gradients is not None:
-            self._differentiate(self.gradients, here, probabilities, labels=labels, weights=weights)
+        if self.of_states is not None:
+            self._differentiate(self.of_states, here, probabilities, labels, weights)
 
     def _scores(self, states: Tensor) -> Tensor:
         scores = self.buffer[: len(states)]
@@ -119,45 +123,53 @@ class _Sums:
         return torch.add(linear(states, self.weight)[:, : len(self.bias)], self.bias, out=scores)
 
     def _differentiate(
-        self,
-        gradients: tuple[Tensor, Tensor, Tensor],
-        here: slice,
-        probabilities: Tensor,
-        *,
-        labels: Tensor,
-        weights: Tensor | None,
+        self, of_states: Tensor, here: slice, probabilities: Tensor, labels: Tensor, weights: Tensor | None
     ) -> None:
         slopes = probabilities  # d loss / d score = probability - 1 at the label, in place
         slopes.scatter_add_(1, labels[:, None], slopes.new_full((len(labels), 1), -1.0))
         if weights is not None:
             slopes.mul_(weights)
-        of_states, of_weight, of_bias = gradients
         # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
-        of_bias += slopes.sum(dim=0)
-        slopes, states = rounded(self._widened(slopes)), rounded(self.states[here])
-        of_states[here] = (slopes @ self.weight)[: len(labels)]
-        if slopes.dtype == of_weight.dtype:
-            of_weight.addmm_(slopes.t(), states)
+        of_bias = slopes.sum(dim=0)
+        slopes, states = (rounded(rows, self.states.dtype) for rows in (self._widened(slopes), self.states[here]))
+        few = FEW if compiled(slopes.device.type, slopes.dtype) else len(slopes)
+        of_states[here] = torch.cat([some @ self.weight for some in slopes.split(few)])[: len(labels)]
+        if self.of_weight is None or self.of_bias is None:
+            self.of_weight, self.of_bias = (slopes.t() @ states)[: len(of_bias)].to(of_bias.dtype), of_bias
+            return
+        self.of_bias += of_bias
+        if slopes.dtype == self.of_weight.dtype:
+            self.of_weight.addmm_(slopes.t(), states)
         else:
-            of_weight += (slopes.t() @ states)[: len(of_weight)]
+            self.of_weight += (slopes.t() @ states)[: len(of_bias)]
 
     def _widened(self, slopes: Tensor) -> Tensor:
-        """Return the slopes (rows, V) in the precision of the products, with a column for each row of `weight`."""
+        """Return the slopes (rows, V) with a column for each row of `weight`."""
         if len(self.weight) == slopes.shape[1]:
-            return slopes.to(self.states.dtype)
+            return slopes
         wide = self.states.new_empty(len(slopes), len(self.weight))
         wide[:, slopes.shape[1] :] = 0
         wide[:, : slopes.shape[1]] = slopes
         return wide
 
+    def gradients(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the gradients of states (M, D), weight (V, D) and bias (V,); None if they were not asked for."""
+        if self.of_states is None:
+            return None
+        if self.of_weight is None or self.of_bias is None:  # no row
+            pieces, width = len(self.bias), self.weight.shape[1]
+            return self.of_states, self.bias.new_zeros(pieces, width), self.bias.new_zeros(pieces)
+        return self.of_states, self.of_weight, self.of_bias
 
-def hits(scores: Tensor, chosen: Tensor, labels: Tensor) -> Tensor:
+
+def hits(scores: Tensor, chosen: Tensor, largest: Tensor, labels: Tensor) -> Tensor:
     """Return the number () of rows in which the label has the highest of `scores` (M, V).
 
-    `labels` (M,), `chosen` (M, 1): the scores of the labels. On the CPU max is ten times faster than argmax, so argmax
-    is computed only for rows in which the label's score equals the maximum, to break ties as argmax does.
+    `labels` (M,), `chosen` (M, 1): the scores of the labels, `largest` (M, 1): the highest of each row. On the CPU max
+    is ten times faster than argmax, so argmax is computed only for rows in which the label's score equals the maximum,
+    to break ties as argmax does.
     """
     if scores.device.type == "cpu":
-        (rows,) = torch.nonzero((chosen >= scores.amax(dim=1, keepdim=True)).squeeze(1), as_tuple=True)
+        (rows,) = torch.nonzero((chosen >= largest).squeeze(1), as_tuple=True)
         scores, labels = scores[rows], labels[rows]
     return (scores.argmax(dim=1) == labels).sum()

@@ -1,12 +1,13 @@
 """Attention with dropout on the CPU, which fused attention there does not support: separate products, little memory.
 
-For the backward pass each attention weight and two bytes of its random number are saved. Everything else is in buffers
-for a few heads at a time, which stay in the processor's cache.
+Tokens come and go flat; each run of sequences is copied into matrices once, and its result copied out once. For the
+backward pass each attention weight and two bytes of its random number are saved. Everything else is in buffers for a
+few heads at a time, which stay in the processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,76 +16,143 @@ from torch.autograd.function import once_differentiable
 
 from osbert.models.fast.dropout import Chances
 from osbert.models.fast.threads import threads_for
+from osbert.models.transformer.runs import TokenRun
 
 WEIGHTS = 2**20
 """About how many attention weights are processed at a time."""
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, visible: Tensor | None, dropout: float, bias: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Sequence[TokenRun],
+    *,
+    dropout: float,
+    biases: Sequence[Tensor | None] | None = None,
 ) -> Tensor:
-    """Return the output of attention (B, H, Q, K) for sequences of equal length.
+    """Return the output of attention (R, H, K) for queries (R, H, K), and keys and values (N, H, K), of all `runs`.
 
-    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q or 1, T), queries in rows: True if
-    q attends to k, None for all; the output of a query without any key is 0. `dropout`: the dropout probability of the
-    weights. `bias` (B or 1, H, Q, T) is added to the scaled scores.
+    The runs are of sequences of equal length (EqualLengths): their keys do not overlap. The output of a query without
+    any key is 0. `dropout`: the dropout probability of the weights. `biases`: of each run what is added to its scaled
+    scores (count or 1, H, Q, T), or None. Half precisions are computed in float32: the CPU's small products in bf16
+    would be compiled for each number of sequences.
     """
-    hidden = None if visible is None else ~visible
     with torch.autocast(query.device.type, enabled=False):
-        columns = (column.to(value.dtype).contiguous() for column in (query, key, value))
-        added = None if bias is None else bias.to(value.dtype)
-        mixed: Tensor = _Attention.apply(*columns, added, hidden, Chances(dropout))
+        mixed: Tensor = _Attention.apply(query, key, value, runs, Chances(dropout), *(biases or [None] * len(runs)))
     return mixed
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        query, key, value, bias, hidden, chances = given
-        mixed = torch.empty_like(query)
-        weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
-        scale = query.shape[-1] ** -0.5
-        levels = chances.draw(weights.shape)
-        with threads_for(weights.numel() * query.shape[-1]):
-            for at in _pieces(weights):
-                # Some sequences and heads as one batch of matrices: (b, h, Q, ...) -> (b h, Q, ...).
-                here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
-                # beta = 0 ignores the uninitialised buffer, and alpha scales the product without another pass.
-                torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
-                if bias is not None:
-                    weights[at].add_(_of(bias, at))
-                _softmax(weights[at], None if hidden is None else _of(hidden, (at[0], slice(None))))
-                factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
-                torch.bmm(factors.mul_(here), v, out=out)
-        ctx.save_for_backward(query, key, value, weights, levels)
-        ctx.chances, ctx.bias_shape = chances, None if bias is None else bias.shape
-        return mixed
+        query, key, value, runs, chances, *biases = given
+        flat = torch.empty_like(query, dtype=value.dtype, memory_format=torch.contiguous_format)
+        saved: list[Tensor] = []
+        for run, bias, parts in zip(runs, biases, _cut(runs, query, key, value, flat), strict=True):
+            columns = [_matrices(run, part, asks=number == 0) for number, part in enumerate(parts[:3])]
+            mixed, weights, levels = _forward(columns, bias, run.visible, chances)
+            _write(run, parts[3], mixed, asks=True)
+            saved += *columns, weights, levels
+        ctx.save_for_backward(*saved)
+        ctx.runs, ctx.chances = runs, chances
+        ctx.kinds = [column.dtype for column in (query, key, value)]
+        ctx.bias_shapes = [None if bias is None else bias.shape for bias in biases]
+        return flat
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
-        query, key, value, weights, levels = ctx.saved_tensors
-        gradients = [torch.empty_like(column) for column in (query, key, value)]
-        of_bias = weights.new_zeros(ctx.bias_shape) if ctx.needs_input_grad[3] else None
-        given = (weights, levels, query, key, value, towards[0].contiguous(), *gradients)
-        scale = query.shape[-1] ** -0.5
-        with threads_for(weights.numel() * query.shape[-1]):
-            for at in _pieces(weights):
-                here, drawn, q, k, v, slope, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
-                factors = ctx.chances.factors(drawn, here.dtype)
-                # Dropout is linear: the gradient of a weight has the same factor as the weight.
-                of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
-                torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
-                # w * (g - sum(g * w)), as torch computes it.
-                of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
-                if of_bias is not None:
-                    part = _of(of_bias, at)
-                    # Not scaled: the bias was added after the scale. A shared bias gets a sum over sequences.
-                    part += of_scores.view_as(weights[at]).sum_to_size(part.shape)
-                of_scores.mul_(scale)
-                torch.bmm(of_scores, k, out=of_q)
-                torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
-        return *gradients, of_bias, None, None
+        [slopes], saved = towards, ctx.saved_tensors
+        tokens = sum(run.tokens for run in ctx.runs)
+        counts = len(slopes), tokens, tokens  # of queries, keys and values
+        found = [slopes.new_empty(count, *slopes.shape[1:], dtype=kind) for count, kind in zip(counts, ctx.kinds)]
+        of_biases: list[Tensor | None] = []
+        parts_of = _cut(ctx.runs, found[0], found[1], found[2], slopes)
+        for number, (run, parts) in enumerate(zip(ctx.runs, parts_of, strict=True)):
+            mine = saved[5 * number : 5 * number + 5]
+            shape = ctx.bias_shapes[number] if ctx.needs_input_grad[5 + number] else None
+            of_bias = None if shape is None else mine[3].new_zeros(shape)
+            slope = _matrices(run, parts[3], asks=True)
+            gradients = _backward(mine, slope, of_bias, ctx.chances)
+            for place, (part, gradient) in enumerate(zip(parts, gradients)):
+                _write(run, part, gradient, asks=place == 0)
+            of_biases.append(of_bias)
+        return *found, None, None, *of_biases
+
+
+def _cut(runs: Sequence[TokenRun], query: Tensor, key: Tensor, value: Tensor, mixed: Tensor) -> Iterator[list[Tensor]]:
+    """Yield the rows of each run in `query`, `key`, `value` and `mixed`."""
+    asked = start = 0
+    for run in runs:
+        rows, tokens = slice(asked, asked + run.queries), slice(start, start + run.tokens)
+        yield [query[rows], key[tokens], value[tokens], mixed[rows]]
+        asked, start = rows.stop, tokens.stop
+
+
+def _matrices(run: TokenRun, rows: Tensor, *, asks: bool) -> Tensor:
+    """Return flat rows (..., H, K), of queries if `asks`, as (count, H, Q or T, K); half precisions as float32."""
+    apart = (run.spread(rows) if asks else rows.unflatten(0, (run.count, -1))).transpose(1, 2)
+    precision = torch.float32 if rows.dtype.itemsize < torch.float32.itemsize else rows.dtype
+    return torch.empty(apart.shape, dtype=precision).copy_(apart)  # one pass, whatever the layout and the precision
+
+
+def _write(run: TokenRun, rows: Tensor, matrices: Tensor, *, asks: bool) -> None:
+    """Write `matrices` (count, H, Q or T, K) to flat rows: the inverse of `_matrices`."""
+    if asks and run.places is not None:
+        rows.copy_(run.flat(matrices.transpose(1, 2)))
+    else:
+        rows.unflatten(0, (run.count, -1)).transpose(1, 2).copy_(matrices)
+
+
+def _forward(
+    columns: Sequence[Tensor], bias: Tensor | None, visible: Tensor | None, chances: Chances
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the output (B, H, Q, K), the weights and their levels (B, H, Q, T) for queries, keys and values."""
+    query, key, value = columns
+    hidden = None if visible is None else ~visible
+    mixed = torch.empty_like(query)
+    weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
+    bias = None if bias is None else bias.to(weights.dtype)
+    scale = query.shape[-1] ** -0.5
+    levels = chances.draw(weights.shape)
+    with threads_for(weights.numel() * query.shape[-1]):
+        for at in _pieces(weights):
+            # Some sequences and heads as one batch of matrices: (b, h, Q, ...) -> (b h, Q, ...).
+            here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
+            # beta = 0 ignores the uninitialised buffer, and alpha scales the product without another pass.
+            torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
+            if bias is not None:
+                weights[at].add_(_of(bias, at))
+            _softmax(weights[at], None if hidden is None else _of(hidden, (at[0], slice(None))))
+            kept = chances.kept(levels[at].flatten(0, 1), here.dtype)
+            torch.baddbmm(out, kept.mul_(here), v, beta=0, alpha=chances.scale, out=out)
+    return mixed, weights, levels
+
+
+def _backward(saved: Sequence[Tensor], slope: Tensor, of_bias: Tensor | None, chances: Chances) -> list[Tensor]:
+    """Return the gradients of queries, keys and values for that of the output (B, H, Q, K); add to that of the bias."""
+    query, key, value, weights, levels = saved
+    gradients = [torch.empty_like(column) for column in (query, key, value)]
+    given = (weights, levels, query, key, value, slope, *gradients)
+    scale, kept_scale = query.shape[-1] ** -0.5, chances.scale
+    with threads_for(weights.numel() * query.shape[-1]):
+        for at in _pieces(weights):
+            here, drawn, q, k, v, slopes, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
+            kept = chances.kept(drawn, here.dtype)
+            # Dropout is linear: the gradient of a weight has the same factor as the weight.
+            of_weights = torch.empty_like(here)
+            torch.baddbmm(of_weights, slopes, v.transpose(1, 2), beta=0, alpha=kept_scale, out=of_weights).mul_(kept)
+            torch.baddbmm(of_v, kept.mul_(here).transpose(1, 2), slopes, beta=0, alpha=kept_scale, out=of_v)
+            # w * (g - sum(g * w)), as torch computes it.
+            of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
+            if of_bias is not None:
+                part = _of(of_bias, at)
+                # Not scaled: the bias was added after the scale. A shared bias gets a sum over sequences.
+                part += of_scores.view_as(weights[at]).sum_to_size(part.shape)
+            torch.baddbmm(of_q, of_scores, k, beta=0, alpha=scale, out=of_q)
+            torch.baddbmm(of_k, of_scores.transpose(1, 2), q, beta=0, alpha=scale, out=of_k)
+    return gradients
 
 
 def _of(column: Tensor, at: tuple[slice, slice]) -> Tensor:

@@ -44,7 +44,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return made
     if not compiled(rows.device.type, precision):
         return functional.linear(rows, weight, bias) if torch.is_grad_enabled() else multiply(rows, weight, bias)
-    return functional.linear(rounded(rows.to(precision)), weight, bias)[: len(rows)]
+    return functional.linear(rounded(rows, precision), weight, bias)[: len(rows)]
 
 
 class _Product(torch.autograd.Function):
@@ -55,7 +55,7 @@ class _Product(torch.autograd.Function):
         rows, weight, bias, precision = given
         added = None if bias is None else bias.to(precision)
         # Saved in the precision of the products, so that backward converts nothing a second time.
-        columns = rounded(rows.to(precision)), weight.to(precision)
+        columns = rounded(rows, precision), weight.to(precision)
         ctx.save_for_backward(*columns)
         ctx.kinds = rows.dtype, weight.dtype, None if bias is None else bias.dtype
         with threads_for(len(rows) * weight.numel()):
@@ -66,7 +66,7 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *towards: Any) -> Any:
         rows, weight = ctx.saved_tensors
         # The padding rows have slope 0 and so add nothing to the gradients of weight and bias.
-        count, slope = len(towards[0]), rounded(towards[0])
+        count, slope = len(towards[0]), rounded(towards[0], rows.dtype)
         found: list[Tensor | None] = [None] * 4
         with threads_for(len(rows) * weight.numel()):
             if ctx.needs_input_grad[0]:
@@ -105,10 +105,18 @@ def precision_of(rows: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
-def rounded(rows: Tensor) -> Tensor:
-    """Return `rows` (N, D), padded with rows of 0 to a multiple of ROWS if products are compiled for their shapes."""
-    missing = -len(rows) % ROWS if compiled(rows.device.type, rows.dtype) else 0
-    return functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+def rounded(rows: Tensor, precision: torch.dtype) -> Tensor:
+    """Return `rows` (N, D) in a precision, with rows of 0 up to a multiple of ROWS if it is `compiled` for shapes."""
+    missing = -len(rows) % ROWS if compiled(rows.device.type, precision) else 0
+    if not missing:
+        return rows.to(precision)
+    if torch.is_grad_enabled():  # only without _Product: compiled layers
+        return functional.pad(rows.to(precision), (0, 0, 0, missing))
+    # Converted on the way into the larger matrix: functional.pad would fill all of it first, and copy once more.
+    padded = rows.new_empty(len(rows) + missing, rows.shape[1], dtype=precision)
+    padded[: len(rows)] = rows
+    padded[len(rows) :] = 0
+    return padded
 
 
 def compiled(device: str, precision: torch.dtype) -> bool:

@@ -6,7 +6,9 @@ run of sequences of equal length or band of a local layer; `fastest` chooses by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, fused, varlen
 from osbert.models.transformer.layout import Layout
-from osbert.models.transformer.runs import TokenRun, sight
+from osbert.models.transformer.runs import EqualLengths, TokenRun, sight
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a probability) -> (N, H, K).
@@ -76,25 +78,45 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     On the CPU fused attention supports neither dropout nor the gradient of a bias. In those cases the products are
     computed one by one.
     """
-    biases = layout.biases or [None] * len(layout.runs)
-    learnt = torch.is_grad_enabled() and any(bias is not None and bias.requires_grad for bias in biases)
-    # On a GPU fused attention has both.
-    unfused = query.device.type == "cpu" and (dropout > 0 or learnt)
-    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
-    # split costs a node in the graph of gradients: skip it for a single run, the usual case.
-    columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
+    if _unfused(query, layout, dropout):
+        return _dropped(query, key, value, layout, dropout)
     mixed = []
-    for run, bias, *parts in zip(layout.runs, biases, *columns, strict=True):
+    for run, bias, *parts in _by_run(query, key, value, layout):
         q, k, v = (
             part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
         )  # (count, H, Q or T, K)
-        if unfused:
-            # `attend` has no causal mode.
-            visible = _past(run.width) if run.causal else run.visible
-            out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
-        else:
-            out = _attended(run, (q, k, v), bias, dropout)
-        mixed.append(run.flat(out.transpose(1, 2)))
+        mixed.append(run.flat(_attended(run, (q, k, v), bias, dropout).transpose(1, 2)))
+    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+
+def _unfused(query: Tensor, layout: Layout, dropout: float) -> bool:
+    """Return whether fused attention does not compute this: on the CPU dropout, and the gradient of a bias."""
+    learnt = torch.is_grad_enabled() and any(bias.requires_grad for bias in layout.biases or [])
+    return query.device.type == "cpu" and (dropout > 0 or learnt)
+
+
+def _by_run(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Iterator[tuple[Any, ...]]:
+    """Yield the runs of a layout, each with its bias or None, its queries, keys and values."""
+    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    # split costs a node in the graph of gradients: skip it for a single run, the usual case.
+    columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
+    return zip(layout.runs, layout.biases or [None] * len(layout.runs), *columns, strict=True)
+
+
+def _dropped(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
+    """Attend with `attend`: all runs of equal lengths at once; those of a band as blocks, whose keys overlap."""
+    runs = [replace(run, visible=_past(run.width), causal=False) if run.causal else run for run in layout.runs]
+    if all(isinstance(run, EqualLengths) for run in runs):
+        return attend(query, key, value, runs, dropout=dropout, biases=layout.biases)
+    mixed = []
+    for run, (_, bias, q, k, v) in zip(runs, _by_run(query, key, value, layout), strict=True):
+        keys, values = (run.keys(part).flatten(0, 1) for part in (k, v))
+        queries = run.spread(q).flatten(0, 1)
+        blocks = EqualLengths(
+            count=run.count, tokens=len(keys), queries=len(queries), width=run.width, visible=run.visible
+        )
+        out = attend(queries, keys, values, [blocks], dropout=dropout, biases=[bias])
+        mixed.append(run.flat(out.unflatten(0, (run.count, -1))))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
@@ -103,7 +125,8 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
 
     The CPU's fused attention in bf16 has no faster forward pass, and a backward pass of four times the duration.
     """
-    if query.device.type == "cpu" and value.dtype == torch.bfloat16:
+    halved = query.device.type == "cpu" and value.dtype == torch.bfloat16
+    if halved and not _unfused(query, layout, dropout):  # what is not fused converts by itself
         # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
