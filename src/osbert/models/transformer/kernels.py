@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from osbert.models.fast.dropout import dropout as drop
-from osbert.models.fast.dropped_attention import attend
+from osbert.models.transformer.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, fused, varlen
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.runs import EqualLengths, TokenRun, sight

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.models.fast import dropped_attention
 from osbert.models.fast.dropout import Chances
-from osbert.models.fast.dropped_attention import attend
+from osbert.models.transformer import dropped_attention
+from osbert.models.transformer.dropped_attention import attend
 from osbert.models.transformer.runs import equal_lengths
 
 
