@@ -48,10 +48,12 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         query, key, value, runs, chances, *biases = given
         flat = torch.empty_like(query, dtype=value.dtype, memory_format=torch.contiguous_format)
+        sizes = [run.width * run.tokens * query.shape[1] for run in runs]  # of (count, H, Q, T)
+        drawn = chances.draw([sum(sizes)]).split(sizes)
         saved: list[Tensor] = []
-        for run, bias, parts in zip(runs, biases, _cut(runs, query, key, value, flat), strict=True):
+        for run, bias, levels, parts in zip(runs, biases, drawn, _cut(runs, query, key, value, flat), strict=True):
             columns = [_matrices(run, part, asks=number == 0) for number, part in enumerate(parts[:3])]
-            mixed, weights, levels = _forward(columns, bias, run.visible, chances)
+            mixed, weights, levels = _forward(columns, bias, run.visible, levels, chances)
             _write(run, parts[3], mixed, asks=True)
             saved += *columns, weights, levels
         ctx.save_for_backward(*saved)
@@ -92,7 +94,7 @@ def _cut(runs: Sequence[TokenRun], query: Tensor, key: Tensor, value: Tensor, mi
 
 def _matrices(run: TokenRun, rows: Tensor, *, asks: bool) -> Tensor:
     """Return flat rows (..., H, K), of queries if `asks`, as (count, H, Q or T, K); half precisions as float32."""
-    apart = (run.spread(rows) if asks else rows.unflatten(0, (run.count, -1))).transpose(1, 2)
+    apart = (run.spread(rows) if asks else rows.view(run.count, -1, *rows.shape[1:])).transpose(1, 2)
     precision = torch.float32 if rows.dtype.itemsize < torch.float32.itemsize else rows.dtype
     return torch.empty(apart.shape, dtype=precision).copy_(apart)  # one pass, whatever the layout and the precision
 
@@ -102,30 +104,31 @@ def _write(run: TokenRun, rows: Tensor, matrices: Tensor, *, asks: bool) -> None
     if asks and run.places is not None:
         rows.copy_(run.flat(matrices.transpose(1, 2)))
     else:
-        rows.unflatten(0, (run.count, -1)).transpose(1, 2).copy_(matrices)
+        rows.view(run.count, -1, *rows.shape[1:]).transpose(1, 2).copy_(matrices)
 
 
 def _forward(
-    columns: Sequence[Tensor], bias: Tensor | None, visible: Tensor | None, chances: Chances
+    columns: Sequence[Tensor], bias: Tensor | None, visible: Tensor | None, levels: Tensor, chances: Chances
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the output (B, H, Q, K), the weights and their levels (B, H, Q, T) for queries, keys and values."""
     query, key, value = columns
     hidden = None if visible is None else ~visible
     mixed = torch.empty_like(query)
     weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
+    levels = levels.view(weights.shape)
     bias = None if bias is None else bias.to(weights.dtype)
     scale = query.shape[-1] ** -0.5
-    levels = chances.draw(weights.shape)
     with threads_for(weights.numel() * query.shape[-1]):
-        for at in _pieces(weights):
-            # Some sequences and heads as one batch of matrices: (b, h, Q, ...) -> (b h, Q, ...).
-            here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
+        for at, (here, q, k, v, out, drawn) in _pieces(weights, query, key, value, mixed, levels):
             # beta = 0 ignores the uninitialised buffer, and alpha scales the product without another pass.
             torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
             if bias is not None:
                 weights[at].add_(_of(bias, at))
-            _softmax(weights[at], None if hidden is None else _of(hidden, (at[0], slice(None))))
-            kept = chances.kept(levels[at].flatten(0, 1), here.dtype)
+            if hidden is None:
+                torch.softmax(here, dim=-1, out=here)
+            else:
+                _softmax(weights[at], _of(hidden, (at[0], slice(None))))
+            kept = chances.kept(drawn, here.dtype)
             torch.baddbmm(out, kept.mul_(here), v, beta=0, alpha=chances.scale, out=out)
     return mixed, weights, levels
 
@@ -134,11 +137,10 @@ def _backward(saved: Sequence[Tensor], slope: Tensor, of_bias: Tensor | None, ch
     """Return the gradients of queries, keys and values for that of the output (B, H, Q, K); add to that of the bias."""
     query, key, value, weights, levels = saved
     gradients = [torch.empty_like(column) for column in (query, key, value)]
-    given = (weights, levels, query, key, value, slope, *gradients)
     scale, kept_scale = query.shape[-1] ** -0.5, chances.scale
     with threads_for(weights.numel() * query.shape[-1]):
-        for at in _pieces(weights):
-            here, drawn, q, k, v, slopes, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
+        for at, parts in _pieces(weights, levels, query, key, value, slope, *gradients):
+            here, drawn, q, k, v, slopes, of_q, of_k, of_v = parts
             kept = chances.kept(drawn, here.dtype)
             # Dropout is linear: the gradient of a weight has the same factor as the weight.
             of_weights = torch.empty_like(here)
@@ -160,22 +162,31 @@ def _of(column: Tensor, at: tuple[slice, slice]) -> Tensor:
     return column[at if len(column) > 1 else (slice(None), at[1])]
 
 
-def _softmax(scores: Tensor, hidden: Tensor | None) -> None:
+def _softmax(scores: Tensor, hidden: Tensor) -> None:
     """Turn `scores` (B, H, Q, T) into weights in place, 0 if `hidden` (B or 1, 1, Q or 1, T), even for a whole row."""
-    if hidden is not None:
-        # The lowest number and not -inf: a row of -inf would be NaN.
-        scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+    # The lowest number and not -inf: a row of -inf would be NaN.
+    scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
     torch.softmax(scores, dim=-1, out=scores)
-    if hidden is not None and (blind := hidden.all(dim=-1, keepdim=True)).any():
+    if (blind := hidden.all(dim=-1, keepdim=True)).any():
         scores.masked_fill_(blind, 0)
 
 
-def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield the slices of (B, H) to process together: whole sequences, or some heads of one long sequence."""
+def _pieces(weights: Tensor, *columns: Tensor) -> Iterator[tuple[tuple[slice, slice], Sequence[Tensor]]]:
+    """Yield what to process together: whole sequences, or some heads of one long sequence.
+
+    Each piece is its slices of B and H, and its part (b h, ...) of `weights` (B, H, Q, T) and of the `columns` (B, H,
+    ...), as a batch of matrices.
+    """
     count, heads, queries, length = weights.shape
     of_head = max(1, queries * length)
     of_heads = min(heads, max(1, WEIGHTS // of_head))
     sequences = max(1, WEIGHTS // (heads * of_head))
+    every = [column.flatten(0, 1) for column in (weights, *columns)]
+    if sequences >= count:  # no slices: with many short runs they would take longer than the products
+        yield (slice(None), slice(None)), every
+        return
     for first in range(0, count, sequences):
         for head in range(0, heads, of_heads):
-            yield slice(first, first + sequences), slice(head, head + of_heads)
+            last, end = min(first + sequences, count) - 1, min(head + of_heads, heads)
+            rows = slice(first * heads + head, last * heads + end)
+            yield (slice(first, last + 1), slice(head, end)), [column[rows] for column in every]

@@ -90,7 +90,7 @@ class TokenRun:
         elif len(rows) < every:
             # Only a band's last block is partly filled: padding at the end suffices.
             rows = _padded(rows, 0, every - len(rows))
-        return rows.unflatten(0, (self.count, self.width))
+        return rows.view(self.count, self.width, *rows.shape[1:])
 
     def flat(self, rectangles: Tensor) -> Tensor:
         """Return the rows (queries, ...) of `rectangles` (count, Q, ...) without padding: the inverse of `spread`."""
