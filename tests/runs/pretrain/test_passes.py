@@ -50,7 +50,7 @@ def measurements(monkeypatch) -> list[Any]:
     monkeypatch.setattr(memory, "free_memory", lambda device: 10 * GIGA)
     monkeypatch.setattr(passes, "peak_memory", lambda processor: 0)
 
-    def measured(self: PassTest, tokens: int) -> Pass | None:
+    def measured(self: PassTest, tokens: int, *, whole: bool) -> Pass | None:
         speed, needed = table.pop(0)
         if not speed:
             return None
@@ -108,6 +108,19 @@ def test_passes_of_the_test_are_as_full_as_those_of_the_run_and_of_all_objective
         batches = test._batches(tokens)
         assert [[*batch.targets] for batch in batches] == [["mlm"], ["document_words"]]
         assert all(least < batch.size <= tokens for batch in batches)
+
+
+@pytest.mark.parametrize("whole, rounds", [(True, 1), (False, 2)])
+def test_a_pass_of_several_is_timed_as_two_so_that_one_adds_to_gradients(
+    plan, monkeypatch, tmp_path, whole, rounds
+) -> None:
+    test = PassTest(plan, tmp_path, 24, ALONE)
+    seen = []
+    monkeypatch.setattr(test.trainer, "rehearse", lambda batches: seen.append(batches) or 9.0)
+    found = test._measured(1_024, whole=whole)
+    [batches] = seen
+    assert len(batches) == rounds
+    assert found is not None and found.speed == sum(batch.size for batch in batches) / 9
 
 
 def test_a_modest_step_is_one_pass_without_a_test(plan, monkeypatch, tmp_path) -> None:

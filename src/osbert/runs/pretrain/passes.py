@@ -53,7 +53,7 @@ BYTES = 12
 class Pass:
     """Passes of at most `tokens` tokens that were tried, one of each objective of a curriculum.
 
-    `speed`: tokens per second. `seconds`: of the test; `round_seconds`: of the passes once. `memory`: bytes of a run
+    `speed`: tokens per second. `seconds`: of the test; `round_seconds`: of a round of it. `memory`: bytes of a run
     with such passes at its peak.
     """
 
@@ -143,7 +143,7 @@ class PassTest:
         """Return the passes that were tried, smallest first, and why no larger one was; `step`: tokens of a step."""
         found: list[Pass] = []
         for tokens in _sizes(max(SMALLEST, self.length), step):
-            measured = self._measured(tokens)
+            measured = self._measured(tokens, whole=tokens >= step)
             if measured is None:
                 return found, FULL
             found.append(measured)
@@ -158,9 +158,10 @@ class PassTest:
                 return found, "larger ones take too long to try"
         return found, "all there are"
 
-    def _measured(self, tokens: int) -> Pass | None:
-        """Return the measurements of passes of at most `tokens` tokens, None if memory ran out."""
-        batches = self._batches(tokens)
+    def _measured(self, tokens: int, *, whole: bool) -> Pass | None:
+        """Return the measurements of passes of at most `tokens` tokens, None if memory ran out; `whole`: of a step."""
+        # Of several passes in a step all but the first add to gradients that are there, which takes time of its own.
+        batches = self._batches(tokens) * (1 if whole else 2)
         # Texts shorter than a sequence leave passes less than full; all processes must know the same speed.
         real = sum(self.group.gathered(sum(batch.size for batch in batches), "tokens of passes")) / self.group.size
         taken: list[float] = []
