@@ -31,7 +31,7 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.trainer import Trainer
 from refusals import refusal
 
-QUICK = ("--epochs", "2", "--batch", "8", "--learning-rate", "2e-2", "--precision", "fp32", "--device", "cpu")
+QUICK = ("--epochs", "3", "--batch", "8", "--learning-rate", "2e-2", "--precision", "fp32", "--device", "cpu")
 
 
 class Killed(Exception):
@@ -131,8 +131,8 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     shutil.rmtree(out / "trials")
     finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
     assert ran == [0, 1, 1, 2] and f"best of all: {best(out)['trial']}" in capsys.readouterr().out
-    with refusal("begun-with-other-settings", "training.epochs", "2", "3"):
-        finetune("classify", *QUICK, "--epochs", "3", "--seeds", "3", model=encoder, data=table, out=out)
+    with refusal("begun-with-other-settings", "training.epochs", "3", "4"):
+        finetune("classify", *QUICK, "--epochs", "4", "--seeds", "3", model=encoder, data=table, out=out)
 
 
 def test_a_trial_that_is_older_than_a_setting_is_not_repeated(
