@@ -106,7 +106,7 @@ def test_the_best_epoch_is_kept(
     monkeypatch.setattr(Classify, "metrics", metrics)
     monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
     monkeypatch.setattr(Trainer, "__init__", remember)
-    more = given(settings, schema("classify"))
+    more = given([*settings, "--keep", "best"], schema("classify"))
     finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
     assert facts(tmp_path / "run")["epoch"] == 3
     kept = load(tmp_path / "run").learner.backbone.state_dict()
@@ -125,7 +125,8 @@ def test_of_equal_epochs_one_that_has_collapsed_is_not_kept(
     monkeypatch.setattr(Classify, "metrics", metrics)
     monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
     monkeypatch.setattr("osbert.runs.finetune.rows.collapsed", lambda *given: answers[len(scored) - 1])
-    finetune("classify", *settings, "--epochs", "3", model=encoder, data=table, out=tmp_path / "run")
+    more = (*settings, "--epochs", "3", "--keep", "best")
+    finetune("classify", *more, model=encoder, data=table, out=tmp_path / "run")
     assert facts(tmp_path / "run")["epoch"] == 2 and not facts(tmp_path / "run")["collapsed"]
 
 

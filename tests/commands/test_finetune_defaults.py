@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, keep_last_of_few, small_data
+from osbert.runs.finetune.defaults import BATCH, CHOOSING, EPOCHS, STEPS, fill_defaults, keep_last_of_few, small_data
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.rows import HANDFUL, TaskRows
 from osbert.tasks import Prediction, Record, load
@@ -104,15 +104,17 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
 @pytest.mark.parametrize(
     ("settings", "rows", "kept"),
     [
-        ((), HANDFUL - 1, "last"),
-        ((), HANDFUL, "best"),
+        ((), CHOOSING - 1, "last"),
+        ((), CHOOSING, "best"),
+        (("--epochs", "1"), 2, "best"),
+        (("--epochs", "1", "--evaluate-every", "0.5 epochs"), 2, "last"),
         (("--keep", "best"), 2, "best"),
         (("--patience", "3"), 2, "best"),
         (("--settings", "paper"), 2, "best"),
         (("--few-shot", "linear"), 2, "best"),
     ],
 )
-def test_a_handful_of_development_rows_choose_no_epoch(
+def test_few_development_rows_choose_no_epoch(
     plan: Callable[..., FinetunePlan], settings: Sequence[str], rows: int, kept: str
 ) -> None:
     records = [Record(number=0, texts=("x",))] * rows

@@ -12,7 +12,6 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
-from osbert.runs.finetune.rows import HANDFUL
 from osbert.runs.finetune.settings import ScoreSettings
 from osbert.runs.pretrained_tokens import pretrained_tokens
 from osbert.runs.study.search import listed
@@ -35,6 +34,9 @@ FEW_PAIRS = 2000
 fine-tuning on all sets (docs/results.md); larger numbers were not measured."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
+CHOOSING = 200
+"""Number of development rows below which the last epoch is kept: of fewer the best epoch is much chance
+(docs/results.md)."""
 MEASURED = 1000
 """Number of rows whose lengths are measured."""
 
@@ -130,11 +132,14 @@ def keep_last_of_few(
 ) -> FinetunePlan:
     """Return the plan with the last epoch kept if a task has too few development rows to choose one by.
 
-    It is unchanged if the user gave --keep or --patience, if there is one epoch (a linear layer), and for several
-    tasks. A run that is resumed in the folder `out` keeps its setting.
+    It is unchanged if the user gave --keep or --patience, if there is one score only, and for several tasks. A run that
+    is resumed in the folder `out` keeps its setting.
     """
-    count = min(map(len, development))
-    if count >= HANDFUL or "scores.keep" not in plan.open or plan.training.few_shot == "linear" or len(plan.tasks) > 1:
+    count, fresh = min(map(len, development)), ScoreSettings()
+    once = plan.training.epochs == 1 and plan.scores.evaluate_every == fresh.evaluate_every
+    if once or plan.training.few_shot == "linear" or len(plan.tasks) > 1:
+        return plan
+    if count >= CHOOSING or "scores.keep" not in plan.open:
         return plan
     facts = RunFolder(out).facts
     if facts.get("command") == "finetune" and "scores" not in facts.get("settings", {}):

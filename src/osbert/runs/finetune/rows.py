@@ -33,8 +33,7 @@ from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer
 
 HANDFUL = 10
-"""Number of development rows below which they decide nothing: which epoch is kept, or whether a model has collapsed.
-Of two rows a good model often answers both alike, and any order of the epochs may be chance."""
+"""Number of development rows below which they do not show a collapse: of two a good model often answers both alike."""
 MEAN = "mean"
 """Name of the score that selects the best epoch of several tasks: the mean of their criteria."""
 

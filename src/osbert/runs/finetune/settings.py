@@ -158,7 +158,7 @@ class ScoreSettings:
     train to the last epoch. The learning-rate schedule is that of all epochs."""
     keep: Literal["best", "last"] = "best"
     """Which weights are kept: those with the best score, or those of the last step. By default the
-    last ones in a run of one task with fewer than 10 development rows, too few to choose by, without --patience."""
+    last ones in a run of one task with fewer than 200 development rows, too few to choose by, without --patience."""
     data_map: bool = False
     """At each score, also compute the probability of each training row's label, and list rows whose label may be wrong
     in data_map.csv and the report (Swayamdipta et al. 2020). It takes a forward pass over all training rows."""
