@@ -94,7 +94,7 @@ def _cut(runs: Sequence[TokenRun], query: Tensor, key: Tensor, value: Tensor, mi
 
 def _matrices(run: TokenRun, rows: Tensor, *, asks: bool) -> Tensor:
     """Return flat rows (..., H, K), of queries if `asks`, as (count, H, Q or T, K); half precisions as float32."""
-    apart = (run.spread(rows) if asks else rows.view(run.count, -1, *rows.shape[1:])).transpose(1, 2)
+    apart = (run.spread(rows) if asks else _apart(run, rows, run.tokens // run.count)).transpose(1, 2)
     precision = torch.float32 if rows.dtype.itemsize < torch.float32.itemsize else rows.dtype
     return torch.empty(apart.shape, dtype=precision).copy_(apart)  # one pass, whatever the layout and the precision
 
@@ -104,7 +104,12 @@ def _write(run: TokenRun, rows: Tensor, matrices: Tensor, *, asks: bool) -> None
     if asks and run.places is not None:
         rows.copy_(run.flat(matrices.transpose(1, 2)))
     else:
-        rows.view(run.count, -1, *rows.shape[1:]).transpose(1, 2).copy_(matrices)
+        _apart(run, rows, matrices.shape[2]).transpose(1, 2).copy_(matrices)
+
+
+def _apart(run: TokenRun, rows: Tensor, width: int) -> Tensor:
+    """Return flat rows (count * width, H, K) as (count, width, H, K): a view."""
+    return rows.view(run.count, width, *rows.shape[1:])  # not -1: there may be no row
 
 
 def _forward(
