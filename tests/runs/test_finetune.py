@@ -85,7 +85,7 @@ def test_the_events_are_all_that_the_command_prints(watched: tuple[FinetuneRun, 
     means = [event.values["step"] for event in events if isinstance(event, Measurement)]
     assert means == [5, 10, 15, 20, 25, 27]
     said = " ".join(str(event) for event in events if isinstance(event, Notice))
-    for part in ("model: ", "train: 144 rows (", "length: 24 tokens", "best: epoch ", "try: osbert predict "):
+    for part in ("model: ", "train: 144 rows (", "length: 24 tokens", "last: epoch ", "try: osbert predict "):
         assert part in said
 
 

@@ -66,6 +66,12 @@ def test_the_nearest_row_is_the_text_itself_and_windows_change_nothing(
     assert again.towards[0].pull == pytest.approx(found.towards[0].pull, rel=1e-4)
 
 
+def test_equal_rows_stand_in_the_order_of_the_file(runs: dict[str, Path]) -> None:
+    (found,) = osbert.training_rows(runs["classifier"], "the good film", rows=ROWS * 40, count=80)
+    order = [(-row.cosine, int(row.place.split()[-1])) for row in found.nearest]
+    assert len({cosine for cosine, _ in order}) < 80 and order == sorted(order)
+
+
 def test_what_cannot_be_compared_is_refused(runs: dict[str, Path]) -> None:
     with refusal("unsupported-model"):
         osbert.training_rows(runs["tagger"], "good film", rows=ROWS)

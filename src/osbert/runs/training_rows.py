@@ -143,12 +143,13 @@ def _ranked(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> Trai
 
 
 def _row(task: Task, record: Record, influence: RowInfluence, number: int) -> TrainingRow:
+    # Five digits: the others depend on the batch and the processor, and equal rows keep the order of the file.
     return TrainingRow(
         place=record.place,
         texts=record.texts,
         label=", ".join(task.names(record)) or str(record.label),
-        cosine=influence.cosine,
-        pull=float(influence.pulls[number]),
+        cosine=round(influence.cosine, 5),
+        pull=float(f"{influence.pulls[number]:.5g}"),
     )
 
 
