@@ -191,7 +191,11 @@ def test_a_stream_over_http(folders: dict[str, Path], models: dict[str, Engine],
             lines = reply.iter_lines()  # kept: httpx closes the stream with its iterator
             next(lines)
             assert serving.metric("osbert_queue_requests") == 1
+    # A stream is counted at its end: the whole one and the one that was left.
+    wanted = {"osbert_queue_requests": 0} | {
+        f'osbert_requests_total{{path="/v1/generate",status="{status}"}}': 1 for status in (200, 413, 499)
+    }
     until = time.monotonic() + 20
-    while serving.metric("osbert_queue_requests") and time.monotonic() < until:
+    while (found := {name: serving.metric(name) for name in wanted}) != wanted and time.monotonic() < until:
         time.sleep(0.02)
-    assert not serving.metric("osbert_queue_requests")
+    assert found == wanted

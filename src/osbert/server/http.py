@@ -87,18 +87,23 @@ class Service:
         return self.stopped is not None and not self.pool.pending and time.monotonic() > self.stopped + SETTLING
 
     async def answer(self, call: str, request: HttpRequest) -> Response:
-        """Return the response to a request, also for a refusal, and count it in the metrics."""
+        """Return the response to a request, also for a refusal, and count it in the metrics: a stream at its end."""
         begin = time.monotonic()
+
+        def count(status: int) -> None:
+            self.metrics.request(f"/v1/{call}", status, time.monotonic() - begin)
+
         try:
-            response = await self._answer(call, request, begin)
+            response = await self._answer(call, request, begin, count)
         except Refusal as refusal:
             response = self.refusal(refusal)
         except ClientDisconnect:
             response = Response(status_code=GONE)
-        self.metrics.request(f"/v1/{call}", response.status_code, time.monotonic() - begin)
+        if not isinstance(response, StreamingResponse):
+            count(response.status_code)
         return response
 
-    async def _answer(self, call: str, request: HttpRequest, begin: float) -> Response:
+    async def _answer(self, call: str, request: HttpRequest, begin: float, count: Callable[[int], None]) -> Response:
         self.admit(request)
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -108,7 +113,7 @@ class Service:
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
         if getattr(asked, "stream", False):
-            return await self._streamed(request, pending, deadline)
+            return await self._streamed(request, pending, deadline, count)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -124,10 +129,13 @@ class Service:
             gone.cancel()
             self.pool.forget(pending)
 
-    async def _streamed(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
+    async def _streamed(
+        self, request: HttpRequest, pending: PendingRequest, deadline: float, count: Callable[[int], None]
+    ) -> Response:
         """Return a response that streams an answer as events, or a plain refusal if there is no first part.
 
-        If the client leaves, the response ends and the request is cancelled.
+        If the client leaves, the response ends and the request is cancelled. `count` takes the status at the stream's
+        end, which was not known when its 200 was sent.
         """
         events = self._events(pending, deadline)
         begun = asyncio.ensure_future(anext(events))
@@ -146,15 +154,19 @@ class Service:
             return self.response(answered.status, answered.body)
 
         async def every() -> AsyncIterator[bytes]:
+            status = GONE
             try:
                 yield first
                 async for event in events:
                     if await request.is_disconnected():  # parts that wait are not sent to nobody
                         return
                     yield event
+                status = pending.answer.result().status
             except Refusal as refusal:
+                status = refusal.status
                 yield _event(json.dumps(refusal.content(), ensure_ascii=False).encode(), "error")
             finally:
+                count(status)
                 await events.aclose()
 
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
