@@ -14,7 +14,8 @@ Sides: "default": osbert.finetune without any setting but the seed. Any other se
 without warm-up and decay), as it is after the last epoch. "logistic": a logistic (or ridge) regression with
 scikit-learn's own settings on the mean vectors of the frozen encoder, of length 1; of a pair u, v on u, v, |u - v|, uv.
 
-osbert keeps its best epoch by the development rows that the score is taken on; the others choose nothing by them.
+From 200 development rows on osbert keeps its best epoch by them, and the score is taken on them; the others choose
+nothing by them.
 With --apart each side has the drawn rows and nothing else, as a user without a development file: osbert holds out some
 of them itself, the others train on all. The development rows are then test rows, which no choice sees.
 

@@ -152,8 +152,8 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
 
     `model`: a folder, or a name such as "minilm" (docs/models-by-name.md). `settings`: any other settings of
     `osbert.finetune`. `random_state`: the seed; None for osbert's own, always the same. `out`: the run folder, in which
-    the same fit goes on after a stop; None for a temporary one. A part of the rows is held out to choose the best epoch
-    (`settings={"held_out": 0.2}`).
+    the same fit goes on after a stop; None for a temporary one. A part of the rows is held out for scores, and
+    from 200 of them on to choose the best epoch (`settings={"held_out": 0.2}`).
 
     Labels may be of any type; `classes_` has them in sorted order. Raises osbert.errors.UserError as `osbert.finetune`.
 

@@ -18,6 +18,7 @@ from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.defaults import BATCH, CHOOSING, EPOCHS, STEPS, fill_defaults, keep_last_of_few, small_data
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.rows import HANDFUL, TaskRows
+from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
@@ -108,6 +109,8 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
         ((), CHOOSING, "best"),
         (("--epochs", "1"), 2, "best"),
         (("--epochs", "1", "--evaluate-every", "0.5 epochs"), 2, "last"),
+        (("--epochs", "2", "--evaluate-every", "5 epochs"), 2, "best"),
+        (("--epochs", "2", "--evaluate-every", "5 steps"), 2, "last"),
         (("--keep", "best"), 2, "best"),
         (("--patience", "3"), 2, "best"),
         (("--settings", "paper"), 2, "best"),
@@ -121,6 +124,23 @@ def test_few_development_rows_choose_no_epoch(
     found = keep_last_of_few(plan(*settings), [records], Path("none"))
     assert found.scores.keep == kept
     assert found.training == plan(*settings).training
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [({}, "best"), ({"scores": {"data_map": True, "keep": "best"}}, "best"), ({"scores": {"keep": "last"}}, "last")],
+)
+def test_a_run_that_goes_on_keeps_the_epoch_that_it_began_with(
+    plan: Callable[..., FinetunePlan], scores: dict[str, Any], kept: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"command": "finetune", "settings": scores}))
+    for settings in ((), ("--epochs", "1"), ("--data-map",)):
+        found = keep_last_of_few(plan(*settings), [[Record(number=0, texts=("x",))] * 2], tmp_path)
+        assert found.scores.keep == kept
+
+
+def test_contrastive_tuning_of_one_epoch_chooses_between_two_scores() -> None:
+    assert ScoreSettings().chooses(FinetuneSettings(epochs=1, few_shot="contrastive"))
 
 
 def test_a_handful_of_development_rows_show_no_collapse() -> None:

@@ -53,8 +53,9 @@ def finetune(
     """Fine-tune an encoder on a task of your own, or a published one.
 
     The data are read and checked whole before training; every problem is reported with its file and line. After each
-    epoch the model is scored on the development rows, and the best epoch's weights are kept. A run that was stopped
-    goes on when the same command is given again, and ends in the same weights.
+    epoch the model is scored on the development rows, and the best epoch's weights are kept, or the last one's where
+    these rows are fewer than 200. A run that was stopped goes on when the same command is given again, and ends in the
+    same weights.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from osbert import recipe
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
@@ -36,7 +37,7 @@ CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_
 """Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
 CHOOSING = 200
 """Number of development rows below which the last epoch is kept: of fewer the best epoch is much chance
-(docs/results.md)."""
+(docs/results.md). Between 100 and this bound nothing was measured."""
 MEASURED = 1000
 """Number of rows whose lengths are measured."""
 
@@ -135,14 +136,15 @@ def keep_last_of_few(
     It is unchanged if the user gave --keep or --patience, if there is one score only, and for several tasks. A run that
     is resumed in the folder `out` keeps its setting.
     """
-    count, fresh = min(map(len, development)), ScoreSettings()
-    once = plan.training.epochs == 1 and plan.scores.evaluate_every == fresh.evaluate_every
-    if once or plan.training.few_shot == "linear" or len(plan.tasks) > 1:
-        return plan
-    if count >= CHOOSING or "scores.keep" not in plan.open:
+    if "scores.keep" not in plan.open:
         return plan
     facts = RunFolder(out).facts
-    if facts.get("command") == "finetune" and "scores" not in facts.get("settings", {}):
+    if facts.get("command") == "finetune":
+        before = {"keep": facts.get("settings", {}).get("scores", {}).get("keep", "best")}
+        scores = recipe.build(ScoreSettings, recipe.as_table(plan.scores) | before, where="The run folder")
+        return replace(plan, scores=scores)
+    count = min(map(len, development))
+    if count >= CHOOSING or len(plan.tasks) > 1 or not plan.scores.chooses(plan.training):
         return plan
     few = f"{counted(count, 'development row')} {'is' if count == 1 else 'are'} too few to choose an epoch"
     watch(Notice(f"keep last: {few}; --keep best chooses all the same, --dev FILE gives others"))

@@ -26,13 +26,12 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     folder, best = run.folder, run.best
     lines = read_lines(folder / NAME)
     settings = recipe.read(folder / "recipe.toml")
-    kept = run.scores.keep
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in shown)
     tasks = [
-        _task_sections(own, rows, predictions, intervals, kept=kept)
+        _task_sections(run, own, rows, predictions, intervals)
         for own, (rows, predictions), intervals in zip(
             run.outcomes, run.rows.own(run.predictions), run.intervals, strict=True
         )
@@ -46,20 +45,19 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (
-        f"The model is the one after epoch {best.place}, the {kept} of {len(epochs)} that were scored on the "
-        f"development rows: {scores}. "
+        f"The model is the one after epoch {best.place}, the {run.scores.keep} of {len(epochs)} that were scored on "
+        f"the development rows: {scores}. "
         f"Training took {duration(best.seconds if best.step == epochs[-1]['step'] else _seconds(lines))}."
     )
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
 
 def _task_sections(
+    run: FinetuneTrainer,
     own: TaskOutcome,
     rows: TaskRows,
     predictions: Sequence[Prediction],
     intervals: Mapping[str, ScoreInterval],
-    *,
-    kept: str,
 ) -> list[Section]:
     """Return the sections of one task, its scores first. The predictions are those before temperature scaling."""
     task, calibration = own.task, own.calibration
@@ -72,11 +70,11 @@ def _task_sections(
         lengths=text_lengths(rows.development, rows.packer),
         name=own.folder,
     )
-    chosen = ", by which the epoch was chosen as well" if kept == "best" else ""
+    chosen = ", by which the epoch was chosen as well" if run.scores.chooses(run.settings) else ""
     said = f"On {len(rows.development):,} development rows{chosen}."
     parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(said)]
     return [
-        Section(heading=result.heading(f"Scores of the {kept} epoch"), parts=parts),
+        Section(heading=result.heading(f"Scores of the {run.scores.keep} epoch"), parts=parts),
         Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
         *result_sections(result, _calibration(calibration) if calibration else ()),
     ]

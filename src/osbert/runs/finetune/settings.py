@@ -181,6 +181,18 @@ class ScoreSettings:
         assert found is not None  # __post_init__ has looked
         return Fraction(found[1]) if found[1] else Fraction(found[2]) * steps_per_epoch
 
+    def chooses(self, training: FinetuneSettings) -> bool:
+        """Return whether the weights that are kept are those of the best of several scores.
+
+        >>> ScoreSettings().chooses(FinetuneSettings(epochs=3)), ScoreSettings().chooses(FinetuneSettings(epochs=1))
+        (True, False)
+        """
+        if self.keep == "last" or training.few_shot == "linear":
+            return False
+        found = PERIOD.fullmatch(self.evaluate_every)
+        once = found is not None and bool(found[2]) and Fraction(found[2]) >= training.epochs
+        return training.contrastive or not once  # contrastive tuning is scored before its first step, too
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOptimizer(OptimizerSettings):

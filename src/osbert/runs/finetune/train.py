@@ -238,26 +238,25 @@ def stage_before(model: Path) -> str:
 
 def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
     """Report the kept epoch of a finished run, and the results of each task."""
-    kept = plan.scores.keep
     if len(plan.tasks) == 1:
-        _conclude_task(plan.tasks[0], out, kept, watch)
+        _conclude_task(plan, plan.task, out, watch)
         return
-    watch(Notice(f"{kept}: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
+    watch(Notice(f"{plan.scores.keep}: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
     for task in plan.tasks:
         watch(Notice(f"\n{task.name}:"))
-        _conclude_task(task, out / task.name, kept, watch)
+        _conclude_task(plan, task, out / task.name, watch)
 
 
-def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
-    """Report the `kept` epoch (best or last), the scores of each class, and how to use the run."""
+def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> None:
+    """Report the kept epoch, the scores of each class, and how to use the run."""
     ended = RunFolder(out).facts["finished"]
     best = Epoch(**ended["best"])
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
-    watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
+    watch(Notice(f"{plan.scores.keep}: {row(best)}; its weights are in {out}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
-        chosen = "; the epoch was chosen on them, too" if interval.few and kept == "best" and best.epoch else ""
+        chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)

@@ -31,16 +31,18 @@ COMPARED = Wording(
     model="best run",
     lead="The best is {kept}: its weights are this folder's model. {criterion} over the runs with its settings",
     explanation="Each run is reported with the scores of its weights on the development rows, by which the settings, "
-    "the run and, but with --keep last, the epoch were chosen as well: these scores flatter a little, the more runs "
-    "there are. For a number to publish, score the chosen run on rows that had no part in this: osbert evaluate.",
+    "the run and, but with --keep last or few of these rows, the epoch were chosen as well: these scores flatter a "
+    "little, the more runs there are. For a number to publish, score the chosen run on rows that had no part in this: "
+    "osbert evaluate.",
 )
 CROSS_VALIDATED = Wording(
     title="cross-validated",
     unit="fold",
     model="model",
     lead="{criterion} over the folds",
-    explanation="Each row is scored by a run that has not seen it. The epoch of a fold is the best on its own rows, "
-    "which flatters a little; with --keep last nothing is chosen on them. The folds share most of their training rows, "
+    explanation="Each row is scored by a run that has not seen it. If the best epoch of a fold is "
+    "kept, it is chosen on these very rows, which flatters a little; the last one, kept by default where development "
+    "rows are few, is not. The folds share most of their training rows, "
     "so that the interval is somewhat too narrow (Nadeau and Bengio 2003). The model of this folder comes from one "
     "more run, which is what the same command makes without --folds; trials/whole is its folder.",
 )
