@@ -143,7 +143,7 @@ def _ranked(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> Trai
 
 
 def _row(task: Task, record: Record, influence: RowInfluence, number: int) -> TrainingRow:
-    # Five digits: the others depend on the batch and the processor, and equal rows keep the order of the file.
+    # Five digits: the others depend on the batch and the processor. So equal rows mostly keep the order of the file.
     return TrainingRow(
         place=record.place,
         texts=record.texts,

@@ -21,6 +21,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 import osbert
 from osbert.reports.attention_page import BROWSER
@@ -57,6 +58,19 @@ GONE = 499
 """Status that the metrics count if the client has left. No client ever receives it."""
 SETTLING = 0.5
 """Seconds for which a stopping server still answers new requests, with 503, before it closes its socket."""
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. `ended` is called when they are over, even if the client left before the first one."""
+
+    ended: Callable[[], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.ended()
 
 
 @dataclass(kw_only=True)
@@ -99,7 +113,7 @@ class Service:
             response = self.refusal(refusal)
         except ClientDisconnect:
             response = Response(status_code=GONE)
-        if not isinstance(response, StreamingResponse):
+        if not isinstance(response, EventStream):
             count(response.status_code)
         return response
 
@@ -153,8 +167,10 @@ class Service:
             await events.aclose()
             return self.response(answered.status, answered.body)
 
+        status = GONE
+
         async def every() -> AsyncIterator[bytes]:
-            status = GONE
+            nonlocal status
             try:
                 yield first
                 async for event in events:
@@ -165,13 +181,17 @@ class Service:
             except Refusal as refusal:
                 status = refusal.status
                 yield _event(json.dumps(refusal.content(), ensure_ascii=False).encode(), "error")
+            except Exception:
+                status = 500
+                raise
             finally:
-                count(status)
                 await events.aclose()
 
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         headers |= {"connection": "close"} if self.stopped is not None else {}
-        return StreamingResponse(every(), media_type="text/event-stream", headers=headers)
+        stream = EventStream(every(), media_type="text/event-stream", headers=headers)
+        stream.ended = lambda: count(status)
+        return stream
 
     async def _events(self, pending: PendingRequest, deadline: float) -> AsyncGenerator[bytes, None]:
         """Yield the parts of an answer as events, and last the whole answer. Raises Refusal (504) at the deadline."""

@@ -22,8 +22,8 @@ class ServerMetrics:
             registry=registry,
         )  # fmt: skip
         self.seconds = Histogram(
-            "osbert_request_seconds", "From a request's arrival to its answer.", ["path"], buckets=SECONDS,
-            registry=registry,
+            "osbert_request_seconds", "From a request's arrival to its answer, of a stream to its end.", ["path"],
+            buckets=SECONDS, registry=registry,
         )  # fmt: skip
         self.waiting = Gauge("osbert_queue_requests", "Requests accepted and not answered yet.", registry=registry)
         self.ready = Gauge("osbert_workers_ready", "Workers that have their models loaded.", registry=registry)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from osbert.models.fast.dropout import Chances
 from osbert.models.transformer import dropped_attention
 from osbert.models.transformer.dropped_attention import attend
-from osbert.models.transformer.runs import equal_lengths
+from osbert.models.transformer.runs import band, equal_lengths
 
 
 def plain(query, key, value, *, visible, share, bias):
@@ -57,5 +57,24 @@ def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, added: s
         found = attend(*columns[:3], [run], dropout=0.3, biases=[bias])
         torch.testing.assert_close(found, wanted)
         gradients = torch.autograd.grad((found * towards).sum(), columns)
+    for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), columns)):
+        torch.testing.assert_close(one, other)
+
+
+@settings(max_examples=30)
+@given(tokens=st.integers(1, 80), window=st.integers(0, 40), seed=st.integers(0, 99))
+def test_overlapping_blocks_of_a_band_equal_the_plain_formula(tokens: int, window: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    run = band(tokens, window)
+    run = replace(run, visible=torch.rand(run.count, 1, run.width, run.length) < 0.5)
+    columns = [torch.randn(tokens, 2, 4, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    towards = torch.randn(tokens, 2, 4, dtype=torch.float64)
+    torch.manual_seed(seed)
+    apart = (cut(one).transpose(1, 2) for cut, one in zip((run.spread, run.keys, run.keys), columns))
+    wanted = run.flat(plain(*apart, visible=run.visible, share=0.3, bias=None).transpose(1, 2))
+    torch.manual_seed(seed)
+    found = attend(*columns, [run], dropout=0.3)
+    torch.testing.assert_close(found, wanted)
+    gradients = torch.autograd.grad((found * towards).sum(), columns)
     for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), columns)):
         torch.testing.assert_close(one, other)

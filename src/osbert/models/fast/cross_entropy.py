@@ -133,7 +133,8 @@ class _Sums:
         of_bias = slopes.sum(dim=0)
         slopes, states = (rounded(rows, self.states.dtype) for rows in (self._widened(slopes), self.states[here]))
         few = FEW if compiled(slopes.device.type, slopes.dtype) else len(slopes)
-        of_states[here] = torch.cat([some @ self.weight for some in slopes.split(few)])[: len(labels)]
+        for own, some in zip(of_states[here].split(few), slopes.split(few)):
+            own.copy_((some @ self.weight)[: len(own)])
         if self.of_weight is None or self.of_bias is None:
             self.of_weight, self.of_bias = (slopes.t() @ states)[: len(of_bias)].to(of_bias.dtype), of_bias
             return

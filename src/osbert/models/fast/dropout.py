@@ -60,7 +60,7 @@ class Chances:
         """Return the factors of elements with these `levels`: 0, or 1 / (1 - probability)."""
         if dtype.itemsize != levels.itemsize:
             return self.kept(levels, dtype).mul_(self.scale)
-        # As the bits of bf16: comparing and multiplying within int16 takes half the time.
+        # As the bits of a half precision: comparing and multiplying within int16 takes half the time.
         bits = torch.tensor(self.scale, dtype=dtype).view(torch.int16)
         return self.kept(levels, torch.int16).mul_(bits).view(dtype)
 

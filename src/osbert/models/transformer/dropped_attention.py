@@ -33,10 +33,9 @@ def attend(
 ) -> Tensor:
     """Return the output of attention (R, H, K) for queries (R, H, K), and keys and values (N, H, K), of all `runs`.
 
-    The runs are of sequences of equal length (EqualLengths): their keys do not overlap. The output of a query without
-    any key is 0. `dropout`: the dropout probability of the weights. `biases`: of each run what is added to its scaled
-    scores (count or 1, H, Q, T), or None. Half precisions are computed in float32: the CPU's small products in bf16
-    would be compiled for each number of sequences.
+    The output of a query without any key is 0. `dropout`: the dropout probability of the weights. `biases`: of each run
+    what is added to its scaled scores (count or 1, H, Q, T), or None. Half precisions are computed in float32: the
+    CPU's small products in bf16 would be compiled for each number of sequences.
     """
     with torch.autocast(query.device.type, enabled=False):
         mixed: Tensor = _Attention.apply(query, key, value, runs, Chances(dropout), *(biases or [None] * len(runs)))
@@ -48,13 +47,14 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         query, key, value, runs, chances, *biases = given
         flat = torch.empty_like(query, dtype=value.dtype, memory_format=torch.contiguous_format)
-        sizes = [run.width * run.tokens * query.shape[1] for run in runs]  # of (count, H, Q, T)
+        sizes = [run.count * query.shape[1] * run.width * run.length for run in runs]  # of (count, H, Q, T)
         drawn = chances.draw([sum(sizes)]).split(sizes)
         saved: list[Tensor] = []
         for run, bias, levels, parts in zip(runs, biases, drawn, _cut(runs, query, key, value, flat), strict=True):
-            columns = [_matrices(run, part, asks=number == 0) for number, part in enumerate(parts[:3])]
+            q, k, v, out = parts
+            columns = [_matrices(run.spread(q)), _matrices(run.keys(k)), _matrices(run.keys(v))]
             mixed, weights, levels = _forward(columns, bias, run.visible, levels, chances)
-            _write(run, parts[3], mixed, asks=True)
+            _write_queries(run, out, mixed)
             saved += *columns, weights, levels
         ctx.save_for_backward(*saved)
         ctx.runs, ctx.chances = runs, chances
@@ -75,10 +75,10 @@ class _Attention(torch.autograd.Function):
             mine = saved[5 * number : 5 * number + 5]
             shape = ctx.bias_shapes[number] if ctx.needs_input_grad[5 + number] else None
             of_bias = None if shape is None else mine[3].new_zeros(shape)
-            slope = _matrices(run, parts[3], asks=True)
-            gradients = _backward(mine, slope, of_bias, ctx.chances)
-            for place, (part, gradient) in enumerate(zip(parts, gradients)):
-                _write(run, part, gradient, asks=place == 0)
+            of_q, of_k, of_v = _backward(mine, _matrices(run.spread(parts[3])), of_bias, ctx.chances)
+            _write_queries(run, parts[0], of_q)
+            run.sum_keys(of_k.transpose(1, 2), parts[1])
+            run.sum_keys(of_v.transpose(1, 2), parts[2])
             of_biases.append(of_bias)
         return *found, None, None, *of_biases
 
@@ -92,24 +92,20 @@ def _cut(runs: Sequence[TokenRun], query: Tensor, key: Tensor, value: Tensor, mi
         asked, start = rows.stop, tokens.stop
 
 
-def _matrices(run: TokenRun, rows: Tensor, *, asks: bool) -> Tensor:
-    """Return flat rows (..., H, K), of queries if `asks`, as (count, H, Q or T, K); half precisions as float32."""
-    apart = (run.spread(rows) if asks else _apart(run, rows, run.tokens // run.count)).transpose(1, 2)
-    precision = torch.float32 if rows.dtype.itemsize < torch.float32.itemsize else rows.dtype
+def _matrices(rectangles: Tensor) -> Tensor:
+    """Return `rectangles` (count, Q or T, H, K) as (count, H, Q or T, K); half precisions as float32."""
+    apart = rectangles.transpose(1, 2)
+    precision = torch.float32 if apart.dtype.itemsize < torch.float32.itemsize else apart.dtype
     return torch.empty(apart.shape, dtype=precision).copy_(apart)  # one pass, whatever the layout and the precision
 
 
-def _write(run: TokenRun, rows: Tensor, matrices: Tensor, *, asks: bool) -> None:
-    """Write `matrices` (count, H, Q or T, K) to flat rows: the inverse of `_matrices`."""
-    if asks and run.places is not None:
-        rows.copy_(run.flat(matrices.transpose(1, 2)))
+def _write_queries(run: TokenRun, rows: Tensor, matrices: Tensor) -> None:
+    """Write `matrices` (count, H, Q, K) to `rows` (queries, H, K)."""
+    rectangles = matrices.transpose(1, 2)
+    if len(rows) == run.count * run.width:
+        run.spread(rows).copy_(rectangles)
     else:
-        _apart(run, rows, matrices.shape[2]).transpose(1, 2).copy_(matrices)
-
-
-def _apart(run: TokenRun, rows: Tensor, width: int) -> Tensor:
-    """Return flat rows (count * width, H, K) as (count, width, H, K): a view."""
-    return rows.view(run.count, width, *rows.shape[1:])  # not -1: there may be no row
+        rows.copy_(run.flat(rectangles))
 
 
 def _forward(

@@ -17,7 +17,7 @@ from osbert.models.fast.dropout import dropout as drop
 from osbert.models.transformer.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, fused, varlen
 from osbert.models.transformer.layout import Layout
-from osbert.models.transformer.runs import EqualLengths, TokenRun, sight
+from osbert.models.transformer.runs import TokenRun, sight
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a probability) -> (N, H, K).
@@ -104,20 +104,9 @@ def _by_run(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Iterat
 
 
 def _dropped(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
-    """Attend with `attend`: all runs of equal lengths at once; those of a band as blocks, whose keys overlap."""
+    """Attend with `attend`, which takes a mask in place of an order."""
     runs = [replace(run, visible=_past(run.width), causal=False) if run.causal else run for run in layout.runs]
-    if all(isinstance(run, EqualLengths) for run in runs):
-        return attend(query, key, value, runs, dropout=dropout, biases=layout.biases)
-    mixed = []
-    for run, (_, bias, q, k, v) in zip(runs, _by_run(query, key, value, layout), strict=True):
-        keys, values = (run.keys(part).flatten(0, 1) for part in (k, v))
-        queries = run.spread(q).flatten(0, 1)
-        blocks = EqualLengths(
-            count=run.count, tokens=len(keys), queries=len(queries), width=run.width, visible=run.visible
-        )
-        out = attend(queries, keys, values, [blocks], dropout=dropout, biases=[bias])
-        mixed.append(run.flat(out.unflatten(0, (run.count, -1))))
-    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+    return attend(query, key, value, runs, dropout=dropout, biases=layout.biases)
 
 
 def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:

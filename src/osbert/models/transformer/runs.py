@@ -97,8 +97,17 @@ class TokenRun:
         rows = rectangles.flatten(0, 1)
         return rows[: self.queries] if self.places is None else rows.index_select(0, self.places)
 
+    @property
+    def length(self) -> int:
+        """T, the number of keys in a rectangle."""
+        raise NotImplementedError
+
     def keys(self, rows: Tensor) -> Tensor:
-        """Return `rows` (tokens, ...) as (count, T, ...)."""
+        """Return `rows` (tokens, ...) as (count, T, ...), a view if no padding is needed."""
+        raise NotImplementedError
+
+    def sum_keys(self, rectangles: Tensor, rows: Tensor) -> None:
+        """Write to `rows` (tokens, ...) the sum over all places (count, T, ...) of each: the gradient of `keys`."""
         raise NotImplementedError
 
     def seeing(self, query: Marks, key: Marks, window: int | None) -> TokenRun:
@@ -109,10 +118,18 @@ class TokenRun:
 class EqualLengths(TokenRun):
     """A run of `count` sequences of equal length."""
 
+    @property
+    def length(self) -> int:
+        """T, the number of keys in a rectangle."""
+        return self.tokens // self.count
+
     def keys(self, rows: Tensor) -> Tensor:
-        """Return `rows` (tokens, ...) as (count, T, ...)."""
-        # Sequences of equal length need no padding: a view.
-        return rows.unflatten(0, (self.count, -1))
+        """Return `rows` (tokens, ...) as (count, T, ...), a view."""
+        return rows.view(self.count, self.length, *rows.shape[1:])
+
+    def sum_keys(self, rectangles: Tensor, rows: Tensor) -> None:
+        """Write to `rows` (tokens, ...) the elements of `rectangles` (count, T, ...)."""
+        self.keys(rows).copy_(rectangles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +142,25 @@ class Band(TokenRun):
 
     window: int
 
+    @property
+    def length(self) -> int:
+        """T, the number of keys in a rectangle."""
+        return self.width + 2 * self.window
+
     def keys(self, rows: Tensor) -> Tensor:
         """Return `rows` (tokens, ...) as (count, T, ...), a view in which neighbouring blocks overlap."""
         # Padding of `window` rows on either side, and of the last block; then overlapping windows with stride Q.
         rows = _padded(rows, self.window, self.window + self.count * self.width - self.tokens)
-        return rows.unfold(0, self.width + 2 * self.window, self.width).movedim(-1, 1)
+        return rows.unfold(0, self.length, self.width).movedim(-1, 1)
+
+    def sum_keys(self, rectangles: Tensor, rows: Tensor) -> None:
+        """Write to `rows` (tokens, ...) the sum of the up to three places in `rectangles` (count, T, ...) of each."""
+        # A window is no wider than a block (`block_of`), so it reaches into the neighbours alone.
+        before, own, after = rectangles.split([self.window, self.width, self.window], dim=1)
+        total = own.contiguous()
+        total[1:, : self.window] += after[:-1]
+        total[:-1, self.width - self.window :] += before[1:]
+        rows.copy_(total.flatten(0, 1)[: self.tokens])
 
 
 def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device: torch.device) -> EqualLengths:

@@ -154,7 +154,9 @@ class PassTest:
             fits = self.weights + 2 * (measured.memory - self.weights - self.before) < self.free
             if not all(self.group.gathered(fits, "free memory")):
                 return found, FULL
-            if sum(one.seconds for one in found) + 2 * measured.round_seconds > self.seconds:
+            # So a round takes twice as long; but a whole step's has one pass, not two of half its tokens.
+            following = measured.round_seconds * (1 if 2 * tokens >= step else 2)
+            if sum(one.seconds for one in found) + following > self.seconds:
                 return found, "larger ones take too long to try"
         return found, "all there are"
 
