@@ -12,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from harness import CHANCE, SEED, Site, Tally, Zygote
 
+from object_store import server
+
+__all__ = ["server"]
+
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,15 @@ import pytest
 from harness import EVERY, LONG, SECONDS, STEPS, Child, Ended, Site, compare, sample, some, steps_taken
 from safetensors.torch import load_file
 
+from object_store import QUIET, variables
 
-def start(site: Site, out: Path, *settings: str, rank: int | None = None, **fault: Any) -> list[Child]:
-    """Start two processes as torchrun does, one of them with a fault."""
+NONE: Mapping[str, str] = {}
+
+
+def start(
+    site: Site, out: Path | str, *settings: str, rank: int | None = None, store: Mapping[str, str] = NONE, **fault: Any
+) -> list[Child]:
+    """Start two processes as torchrun does, one of them with a fault. `store`: variables of an object store."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -26,11 +34,12 @@ def start(site: Site, out: Path, *settings: str, rank: int | None = None, **faul
         Child(
             site.zygote,
             site.words(out, *settings),
-            output=site.folder / f"{out.name}-{number}.txt",
+            output=site.folder / f"{Path(out).name}-{number}.txt",
             fault=fault if number == rank else {},
             RANK=str(number),
             LOCAL_RANK=str(number),
             **shared,
+            **store,
         )
         for number in range(2)
     ]
@@ -159,6 +168,31 @@ def test_both_are_killed_and_their_memories_come_back(site: Site) -> None:
     assert [one.status for one in again] == [0, 0] and again[0].resumed >= EVERY, again
     differences = compare(whole, out)
     site.tally.count("kill -9 of both processes, with a memory", wrong=bool(differences))
+    assert not differences
+
+
+@QUIET
+def test_a_run_of_both_into_a_store_goes_on_on_another_machine(
+    site: Site, pair: tuple[str, Path], server: str, tmp_path: Path
+) -> None:
+    import fsspec
+
+    kind, whole = pair
+    files = fsspec.filesystem("s3", endpoint_url=server, key="test", secret="test", use_listings_cache=False)
+    files.mkdir(f"store-{kind}")
+    address = f"s3://store-{kind}/run"
+    before = start(site, address, "--parallel", kind, store=variables(server, tmp_path / "first"))
+    while not files.glob(f"{address}/checkpoints/*/manifest.json") and before[0].wait(0.002) is None:
+        pass
+    for child in before:
+        child.signal(signal.SIGKILL)
+    ended(before)
+    shutil.rmtree(tmp_path / "first")
+    again = ended(start(site, address, "--parallel", kind, store=variables(server, tmp_path / "second")))
+    assert [one.status for one in again] == [0, 0] and again[0].resumed >= EVERY, again
+    files.get(address, str(tmp_path / "one"), recursive=True)
+    differences = compare(whole, tmp_path / "one")
+    site.tally.count("kill -9 of both processes, whose run lies in a store", wrong=bool(differences))
     assert not differences
 
 

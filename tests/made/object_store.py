@@ -16,6 +16,17 @@ QUIET = pytest.mark.filterwarnings(
 """The mark of tests that use the fixtures: the warnings of the libraries."""
 
 
+def variables(server: str, cache: Path) -> dict[str, str]:
+    """Return the environment of a process that uses a server as its S3, with a cache folder."""
+    return {
+        "AWS_ENDPOINT_URL": server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "OSBERT_CACHE": str(cache),
+    }
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Return the address of a server; one for all tests, since fsspec keeps its file systems."""
@@ -33,11 +44,8 @@ def s3(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a file system with an empty bucket; the cache is a folder of the test's own."""
     import fsspec
 
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("OSBERT_CACHE", str(tmp_path / "cache"))
+    for name, value in variables(server, tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(addresses, "TRIES", 2)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     files = fsspec.filesystem("s3", use_listings_cache=False)
