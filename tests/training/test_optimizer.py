@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from osbert.training import adamw
 from osbert.training.optimizer import OptimizerSettings, limit
 from osbert.training.schedules import share
 
@@ -148,3 +150,61 @@ def test_the_limit_is_on_the_norm_of_the_whole_gradient() -> None:
     assert limit(weights, 1.0) == 5.0
     assert weights[0].grad.tolist() == pytest.approx([0.6, 0.0], rel=1e-5)
     assert weights[1].grad.tolist() == pytest.approx([0.8], rel=1e-5)
+
+
+@settings(max_examples=20)
+@given(
+    decay=st.sampled_from([0.0, 0.1]),
+    corrected=st.booleans(),
+    few=st.sampled_from([0.0, 0.5, 1.0]),
+    read=st.lists(st.lists(st.integers(0, 29), min_size=1, max_size=12), min_size=1, max_size=6),
+)
+def test_a_sparse_gradient_moves_a_table_as_a_dense_one_does(
+    decay: float, corrected: bool, few: float, read: list[list[int]]
+) -> None:
+    torch.manual_seed(0)
+    chosen = OptimizerSettings(weight_decay=decay, bias_correction=corrected, clip=0.5, learning_rate=0.1)
+    dense = torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Linear(8, 3))
+    sparse = copy.deepcopy(dense)
+    optimizers = [chosen.build(dense), chosen.build(sparse)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adamw, "LARGE", 30)
+        patch.setattr(adamw, "FEW", few)
+        adamw.give_row_gradients(sparse)
+        for step, ids in enumerate(read):
+            if step == 3:  # as after a checkpoint
+                state = copy.deepcopy(optimizers[1].state_dict())
+                optimizers[1] = chosen.build(sparse)
+                optimizers[1].load_state_dict(state)
+            norms = []
+            for model, optimizer in zip((dense, sparse), optimizers):
+                for part in (ids, ids[::2]):  # two passes, which read the same rows
+                    model(torch.tensor(part)).square().sum().backward()
+                norms.append(limit([*model.parameters()], chosen.clip))
+                optimizer.step()
+                optimizer.zero_grad()
+            torch.testing.assert_close(*norms)
+    for name, weight in dense.named_parameters():
+        torch.testing.assert_close(sparse.get_parameter(name), weight, rtol=1e-5, atol=1e-6)
+        for moment, value in optimizers[0].state[weight].items():
+            torch.testing.assert_close(optimizers[1].state[sparse.get_parameter(name)][moment], value)
+
+
+def test_rows_without_a_gradient_decay_to_the_same_bits() -> None:
+    dense, sparse = (torch.nn.Embedding.from_pretrained(torch.eye(20, 4) + 0.3, freeze=False) for _ in range(2))
+    sparse.sparse = True
+    optimizers = [OptimizerSettings(weight_decay=0.1).build(one) for one in (dense, sparse)]
+    for ids in ([1, 5], [5, 7]):
+        for model, optimizer in zip((dense, sparse), optimizers):
+            model(torch.tensor(ids)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert torch.equal(sparse.weight, dense.weight)
+
+
+def test_a_table_that_an_output_layer_reads_whole_has_dense_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adamw, "LARGE", 30)
+    model = torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Embedding(30, 8), torch.nn.Embedding(29, 8))
+    model.tied = (model[0],)
+    adamw.give_row_gradients(model)
+    assert [table.sparse for table in model] == [False, True, False]

@@ -156,6 +156,9 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
 
     from osbert.training.dealt import is_dealt
 
+    for weight in weights:
+        if weight.grad is not None and weight.grad.is_sparse:
+            weight.grad = weight.grad.coalesce()  # several passes may have read one row
     norm = torch.nn.utils.get_total_norm([_by_rows(weight.grad) for weight in weights if weight.grad is not None])
     if is_dealt(norm):
         norm = norm.full_tensor()  # over the shares that each process has of every gradient
@@ -169,5 +172,6 @@ def _by_rows(gradient: Tensor) -> Tensor:
     """Return a gradient, or on a CPU the norms of its rows: torch computes them in all threads, a matrix's in one."""
     import torch
 
+    gradient = gradient.values() if gradient.is_sparse else gradient
     plain = type(gradient) is torch.Tensor and gradient.device.type == "cpu"  # not dealt over processes
     return torch.linalg.vector_norm(gradient, dim=-1) if plain and gradient.dim() > 1 else gradient

@@ -26,6 +26,7 @@ from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
 from osbert.training import memory, tensors
+from osbert.training.adamw import give_row_gradients
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints
 from osbert.training.dealt import local
 from osbert.training.distributed import ALONE, Group
@@ -66,6 +67,8 @@ class Trainer:
         self.processor = choose(training.device, training.precision)
         if self.processor.device.type == "cpu":
             keep_memory()
+            if group.size == 1:
+                give_row_gradients(learner)
         self.learner = learner.to(self.processor.device)
         self.loader = loader
         self.settings = training
