@@ -19,8 +19,8 @@ nothing by them.
 With --apart each side has the drawn rows and nothing else, as a user without a development file: osbert holds out some
 of them itself, the others train on all. The development rows are then test rows, which no choice sees.
 
-The score is the task's own: accuracy, F1 (MRPC), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1 (WNUT),
-micro F1 (conll2003-kinds).
+The score is the task's own: accuracy, F1 (MRPC), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1 (WNUT,
+CoNLL), F1 of the words (SQuAD), micro F1 (conll2003-kinds).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import Prediction, Record, Task, load
 
-SETS = {name: CASES[name] for name in ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17", "conll2003")}
+NAMES = ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17", "conll2003", "squad1")
+SETS = {name: CASES[name] for name in NAMES}
 SETS["chnsenticorp"] = Case(
     task="classify", folder="chnsenticorp", settings=("--text", "column 1", "--label", "column 2")
 )
@@ -61,9 +62,9 @@ TRAINER = (
 )
 UNLIKE = {
     "trainer": ("conll2003-kinds",),
-    "logistic": ("storycloze", "wnut17", "conll2003", "conll2003-kinds"),
-    "few-shot=linear": ("storycloze", "wnut17", "conll2003"),
-    "few-shot=contrastive": ("storycloze", "wnut17", "conll2003", "conll2003-kinds", "stsb"),
+    "logistic": ("storycloze", "wnut17", "conll2003", "conll2003-kinds", "squad1"),
+    "few-shot=linear": ("storycloze", "wnut17", "conll2003", "squad1"),
+    "few-shot=contrastive": ("storycloze", "wnut17", "conll2003", "conll2003-kinds", "squad1", "stsb"),
 }
 """The sets that a side is not for: those without a vector, or a class, for each row."""
 

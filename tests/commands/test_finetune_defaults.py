@@ -14,8 +14,21 @@ from hypothesis import strategies as st
 
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
+from osbert.runs.finetune import defaults
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.defaults import BATCH, CHOOSING, EPOCHS, STEPS, fill_defaults, keep_last_of_few, small_data
+from osbert.runs.finetune.defaults import (
+    BATCH,
+    CHOOSING,
+    EPOCHS,
+    NARROW,
+    NARROW_RATE,
+    RATE,
+    STEPS,
+    TAG_EPOCHS,
+    fill_defaults,
+    keep_last_of_few,
+    small_data,
+)
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.rows import HANDFUL, TaskRows
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
@@ -124,6 +137,19 @@ def test_few_development_rows_choose_no_epoch(
     found = keep_last_of_few(plan(*settings), [records], Path("none"))
     assert found.scores.keep == kept
     assert found.training == plan(*settings).training
+
+
+@pytest.mark.parametrize(("width", "rate"), [(NARROW, NARROW_RATE), (768, RATE)])
+def test_few_sentences_with_tags_get_more_steps_than_few_texts(
+    plan: Callable[..., FinetunePlan], width: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tagged = tmp_path / "tagged.conll"
+    tagged.write_text("Ada B-PER\nsings O\n\n" * 20)  # 18 of them learn: 3 steps an epoch
+    folder = SimpleNamespace(architecture=SimpleNamespace(width=width))
+    monkeypatch.setattr(defaults, "open_folder", lambda *given: folder)
+    assert values(plan(data=tagged, task="tag")) == {"batch": BATCH, "epochs": TAG_EPOCHS, "learning_rate": rate}
+    given = {"batch": 4, "epochs": 3, "learning_rate": 3e-5}
+    assert values(plan("--batch", "4", data=tagged, task="tag")) == given
 
 
 @pytest.mark.parametrize(

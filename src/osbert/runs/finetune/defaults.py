@@ -25,6 +25,12 @@ STEPS = 200
 """Fewest optimiser steps that the defaults aim at. With fewer, a classifier may not have learnt anything."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """Smallest batch, most epochs, and the learning rate for few rows."""
+TAG_STEPS, TAG_EPOCHS = 600, 50
+"""Fewest steps and most epochs for tags of published encoders: each word is learnt from, so more passes over few rows
+still teach, where one class a row does not (docs/results.md)."""
+NARROW, NARROW_RATE = 512, 1e-4
+"""Widest encoder whose tags are learnt at this rate, measured with a width of 384. Small models take higher rates than
+large ones (google-research/bert's README lists 3e-4 to 3e-5 for them, BERT's paper 5e-5 to 2e-5)."""
 YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
@@ -57,14 +63,17 @@ class TrainingDemand:
     reason: str = ""
 
     @classmethod
-    def of(cls, folder: Path) -> TrainingDemand:
-        """Return the demand of the encoder in a folder, by its pretraining tokens; the usual one if unknown."""
-        tokens = pretrained_tokens(folder)
+    def of(cls, plan: FinetunePlan) -> TrainingDemand:
+        """Return the demand of a plan's encoder, by its pretraining tokens if known, for tags or for other tasks."""
+        tokens, tags = pretrained_tokens(plan.model), all(task.form == "tokens" for task in plan.tasks)
         if tokens is None or tokens >= YOUNG:
-            return cls()
+            if not tags:
+                return cls()
+            narrow = open_folder(plan.model, plan.opening.again).architecture.width <= NARROW
+            return cls(steps=TAG_STEPS, epochs=TAG_EPOCHS, rate=NARROW_RATE if narrow else RATE)
         # A young encoder knows little that a high rate could destroy, and has to learn most of the task from its rows.
         reason = f"the encoder saw only {tokens / 1e6:.2g} million tokens in pretraining"
-        return cls(steps=600, epochs=20, rate=1e-3, usual_rate=1e-3, reason=reason)
+        return cls(steps=600, epochs=TAG_EPOCHS if tags else 20, rate=1e-3, usual_rate=1e-3, reason=reason)
 
 
 PUBLISHED = TrainingDemand()
@@ -169,7 +178,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
             "and what goes with it" if chosen else "whatever the number of rows"
         )
-    need = TrainingDemand.of(plan.model)
+    need = TrainingDemand.of(plan)
     if not plan.open.issuperset(LENGTH):
         rate = {RATE_NAME: need.usual_rate} if need.usual_rate and RATE_NAME in plan.open else {}
         reason = "as given, and the defaults where nothing is given, whatever the number of rows"
