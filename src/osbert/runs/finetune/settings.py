@@ -28,8 +28,9 @@ class Defaults:
     settings: Literal["auto", "paper"] = "auto"
     """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: below 100 texts with one class each,
     few-shot learning, if none of these is given (--few-shot). Otherwise as paper; but if neither batch nor epochs is
-    given and there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5. An
-    encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate."""
+    given and there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for
+    tags fewer than 600 steps, up to 50 epochs, and 1e-4 for narrow encoders. An encoder that was pretrained on few
+    tokens gets more steps, more epochs and a higher learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
