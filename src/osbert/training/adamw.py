@@ -14,20 +14,27 @@ from torch import Tensor, nn
 
 LARGE = 10_000
 """Number of rows from which a table has gradients of the rows that were read."""
-FEW = 0.5
-"""Largest share of a table's rows that are updated apart: copying more costs as much as updating all."""
+FEW = 0.15
+"""Largest share of a table's rows that are updated apart: copying more costs as much as updating all. It bounds the
+copies to 0.6 of the table."""
 
 
 def give_row_gradients(learner: nn.Module) -> None:
-    """Make the gradients of large tables sparse: of the rows that were read, if no output layer reads the whole table.
+    """Make the gradients of large tables sparse: of the rows that were read, unless an output layer names the table.
 
-    Output layers name the table that they share in `tied` (models/heads/predictions.py).
+    Output layers name the table that they may share in `tied` (models/heads/predictions.py).
     """
     shared = [getattr(module, "tied", None) for module in learner.modules()]
     whole = {table for tables in shared if isinstance(tables, tuple) for table in tables}
     for module in learner.modules():
         if isinstance(module, nn.Embedding) and module.num_embeddings >= LARGE and module not in whole:
             module.sparse = True
+            # One row for each that a pass has read, not for each token: it takes less memory.
+            module.weight.register_hook(_by_row)
+
+
+def _by_row(gradient: Tensor) -> Tensor:
+    return gradient.coalesce() if gradient.is_sparse else gradient
 
 
 class PlainAdamW(torch.optim.AdamW):
@@ -36,8 +43,8 @@ class PlainAdamW(torch.optim.AdamW):
     The decorators matter only for compiled optimisers, which osbert does not use. At the first call they import
     torch._dynamo, which takes as long as importing torch: most of the time of a small run.
 
-    A matrix with a sparse gradient ends in the same bits as with a dense one: rows without any gradient so far only
-    decay.
+    A matrix with a sparse gradient of one pass ends in the same bits as with a dense one, of several passes to
+    rounding: rows without any gradient so far only decay.
     """
 
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)
@@ -66,6 +73,9 @@ class PlainAdamW(torch.optim.AdamW):
             for weight in group["params"]
             if weight.grad is not None and weight.grad.is_sparse
         ]
+        for weight in [*self._moving]:
+            if weight.grad is not None and not weight.grad.is_sparse:
+                del self._moving[weight]  # such a gradient moves all rows
         for _, weight, _ in sparse:
             weight.grad = None  # torch's own step must not see it
         self._step(closure)
@@ -80,7 +90,7 @@ class PlainAdamW(torch.optim.AdamW):
         if not state:
             state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
             state["exp_avg_sq"] = torch.zeros_like(weight)
-        if weight not in self._moving:  # a resumed run has moments at its first step
+        if weight not in self._moving:  # a resumed run has moments at its first step, and so has one after a dense step
             self._moving[weight] = (state["exp_avg"] != 0).any(dim=1) | (state["exp_avg_sq"] != 0).any(dim=1)
         self._moving[weight][rows] = True
         places = self._moving[weight].nonzero().squeeze(1)  # (A,) rising
