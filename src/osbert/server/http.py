@@ -61,16 +61,21 @@ SETTLING = 0.5
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events. `ended` is called when they are over, even if the client left before the first one."""
+    """Server-sent events.
 
-    ended: Callable[[], None]
+    `outcome`: the status that their 200 should have been, known at their end. `ended` is called with it when they are
+    over, even if the client left before the first one.
+    """
+
+    outcome = GONE
+    ended: Callable[[int], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.ended()
+            self.ended(self.outcome)
 
 
 @dataclass(kw_only=True)
@@ -108,16 +113,18 @@ class Service:
             self.metrics.request(f"/v1/{call}", status, time.monotonic() - begin)
 
         try:
-            response = await self._answer(call, request, begin, count)
+            response = await self._answer(call, request, begin)
         except Refusal as refusal:
             response = self.refusal(refusal)
         except ClientDisconnect:
             response = Response(status_code=GONE)
-        if not isinstance(response, EventStream):
+        if isinstance(response, EventStream):
+            response.ended = count
+        else:
             count(response.status_code)
         return response
 
-    async def _answer(self, call: str, request: HttpRequest, begin: float, count: Callable[[int], None]) -> Response:
+    async def _answer(self, call: str, request: HttpRequest, begin: float) -> Response:
         self.admit(request)
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -127,7 +134,7 @@ class Service:
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
         if getattr(asked, "stream", False):
-            return await self._streamed(request, pending, deadline, count)
+            return await self._streamed(request, pending, deadline)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -143,13 +150,10 @@ class Service:
             gone.cancel()
             self.pool.forget(pending)
 
-    async def _streamed(
-        self, request: HttpRequest, pending: PendingRequest, deadline: float, count: Callable[[int], None]
-    ) -> Response:
+    async def _streamed(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
         """Return a response that streams an answer as events, or a plain refusal if there is no first part.
 
-        If the client leaves, the response ends and the request is cancelled. `count` takes the status at the stream's
-        end, which was not known when its 200 was sent.
+        If the client leaves, the response ends and the request is cancelled.
         """
         events = self._events(pending, deadline)
         begun = asyncio.ensure_future(anext(events))
@@ -167,22 +171,19 @@ class Service:
             await events.aclose()
             return self.response(answered.status, answered.body)
 
-        status = GONE
-
         async def every() -> AsyncIterator[bytes]:
-            nonlocal status
             try:
                 yield first
                 async for event in events:
                     if await request.is_disconnected():  # parts that wait are not sent to nobody
                         return
                     yield event
-                status = pending.answer.result().status
+                stream.outcome = pending.answer.result().status
             except Refusal as refusal:
-                status = refusal.status
+                stream.outcome = refusal.status
                 yield _event(json.dumps(refusal.content(), ensure_ascii=False).encode(), "error")
             except Exception:
-                status = 500
+                stream.outcome = 500
                 raise
             finally:
                 await events.aclose()
@@ -190,7 +191,6 @@ class Service:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         headers |= {"connection": "close"} if self.stopped is not None else {}
         stream = EventStream(every(), media_type="text/event-stream", headers=headers)
-        stream.ended = lambda: count(status)
         return stream
 
     async def _events(self, pending: PendingRequest, deadline: float) -> AsyncGenerator[bytes, None]:
