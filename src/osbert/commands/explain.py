@@ -12,6 +12,7 @@ from osbert.analysis.settings import AttributionOptions
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
+from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileTaskOptions
@@ -61,11 +62,10 @@ def explain(
     from osbert.runs.explain import ExplanationKeywords, explain_file
     from osbert.runs.training_rows import TrainingRowKeywords as Keywords
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None) or (rows and file):
-        raise UserError(
-            'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.',
-            code="missing-option",
-        )
+    usage = 'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.'
+    require_texts_or_file(usage, texts, file, out)
+    if rows and file:
+        raise UserError(f"--rows goes with a text, not with --file. {usage}", code="missing-option")
     weighing = weighing or AttributionOptions()
     if file is not None and out is not None:
         keywords = ExplanationKeywords(weighing=weighing, file=options or FileTaskOptions(), opening=opening)

@@ -14,6 +14,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.console.printing import print_notices
+from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions
@@ -58,8 +59,8 @@ def generate(
     from osbert.runs.embed.settings import TextFile
     from osbert.runs.generate import GenerationKeywords, generate_file
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None):
-        raise UserError(_ask(texts, file, out), code="missing-option")
+    usage = 'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.'
+    require_texts_or_file(usage, texts, file, out)
     options, reading = options or GivenOptions(), reading or EmbeddedOptions()
     if texts and replace(reading, device="auto") != EmbeddedOptions():
         raise UserError("--text and how to read a file go with --file, not with texts.", code="missing-option")
@@ -73,16 +74,6 @@ def generate(
     notices = print_notices(sys.stderr)
     report_remarks(engine, notices, writes=True)
     return _show(Writer.of(engine, options), texts, notices)
-
-
-def _ask(texts: Sequence[str], file: Path | None, out: Path | None) -> str:
-    """Return what is wrong with texts, --file and --out, and what to give."""
-    if texts and (file or out):
-        given = " and ".join(name for name, path in (("--file", file), ("--out", out)) if path)
-        return f"Give texts or a file, not both: '{texts[0]:.40}' is a text, and {given} is of a file."
-    if file:
-        return f"--file {file} needs --out: the .csv, .tsv or .jsonl file to write."
-    return 'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.'
 
 
 def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:

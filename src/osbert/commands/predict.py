@@ -16,6 +16,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream, rows_as_json
 from osbert.console.printing import print_notices
+from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import shown
@@ -60,11 +61,8 @@ def predict(
     from osbert.runs.predict.output import PredictionOutput
     from osbert.runs.predict.run import predict_file
 
-    if bool(texts) == (file is not None):
-        raise UserError(
-            'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.',
-            code="missing-option",
-        )
+    usage = 'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.'
+    require_texts_or_file(usage, texts, file, None, streams=True)
     if file is None:
         if options or out or written:
             raise UserError(

@@ -12,7 +12,7 @@ from osbert.analysis.scoring import ScoringOptions
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
-from osbert.errors import UserError
+from osbert.console.texts_or_file import require_texts_or_file
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import one_line
@@ -48,11 +48,8 @@ def score(
     from osbert.runs.embed.settings import TextFile
     from osbert.runs.score import ScoringKeywords, score_file
 
-    if bool(texts) == (file is not None) or (texts and out):
-        raise UserError(
-            'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.',
-            code="missing-option",
-        )
+    usage = 'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.'
+    require_texts_or_file(usage, texts, file, out, streams=True)
     scoring, reading = scoring or ScoringOptions(), reading or EmbeddedOptions()
     if file is not None:
         options = ScoringKeywords(scoring=scoring, file=reading, opening=opening)

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
+from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.embed.settings import TextFile
@@ -58,11 +59,10 @@ def search(
     from osbert.runs.search import SearchRequest, search_file
     from osbert.runs.search import search as run
 
-    if bool(texts) == (file is not None) or (file is None) != (out is None) or (reading and not file):
-        raise UserError(
-            'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.',
-            code="missing-option",
-        )
+    usage = 'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.'
+    require_texts_or_file(usage, texts, file, out)
+    if reading and not file:
+        raise UserError(f"--text and how to read a file go with --file. {usage}", code="missing-option")
     request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
     with showing_progress("vectors") as watch:
         if file and out:
