@@ -183,8 +183,9 @@ class ScoreSettings:
         return Fraction(found[1]) if found[1] else Fraction(found[2]) * steps_per_epoch
 
     def chooses(self, training: FinetuneSettings) -> bool:
-        """Return whether the weights that are kept are those of the best of several scores; an interval in steps counts
-        as several.
+        """Return whether the weights that are kept are those of the best of several scores.
+
+        An interval in steps counts as several.
 
         >>> ScoreSettings().chooses(FinetuneSettings(epochs=3)), ScoreSettings().chooses(FinetuneSettings(epochs=1))
         (True, False)
