@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from osbert.evaluation.bootstrap import wilson_interval
+from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
 from osbert.evaluation.intervals import score_intervals
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
@@ -29,6 +29,14 @@ def test_the_interval_of_an_accuracy_is_that_of_a_share(rows: int) -> None:
     assert found.score - found.low == pytest.approx(half, rel=0.3)
     assert found.few == (rows < 100)
     assert ("under 100" in found.describe()) == found.few
+
+
+@pytest.mark.parametrize("rows", [30, 400])
+def test_of_few_rows_the_samples_are_those_of_a_comparison(rows: int) -> None:
+    records = [Record(number=place, texts=("t",), label="a") for place in range(rows)]
+    said = ["ab"[place % 3 > 1] for place in range(rows)]
+    found = score_intervals(Classify(labels=("a", "b")), [Prediction(value=one) for one in said], records)["accuracy"]
+    assert (found.low, found.high) == pytest.approx(bootstrap_interval([float(one == "a") for one in said]))
 
 
 def test_a_score_that_is_always_the_same_has_no_interval_without_width() -> None:

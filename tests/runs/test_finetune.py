@@ -260,3 +260,12 @@ def test_several_tasks_have_a_run_each(encoder: Path, table: Path, tmp_path: Pat
         _ = run.errors
     alone = finetune(["classify"], model=encoder, data=table, out=tmp_path / "alone", **QUICK | {"epochs": 1})
     assert (alone.folder / "model.safetensors").is_file() and {*alone.tasks} == {"classify"}
+
+
+def test_a_perfect_score_on_a_handful_of_rows_is_called_rough_too(encoder: Path, tmp_path: Path) -> None:
+    events: list[Any] = []
+    rows = [{"words": ["good", "film"], "tags": ["B-X", "O"]}] * 20
+    data = {"train": rows, "dev": rows[:2]}
+    run = finetune("tag", model=encoder, data=data, out=tmp_path / "run", watch=events.append, **QUICK)
+    [said] = [one.text for one in events if isinstance(one, Notice) and one.warning and "under 100 rows" in one.text]
+    assert run.metrics["f1"] == 1 and "2 rows" in said and "1.0000" in said

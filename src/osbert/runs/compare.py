@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -97,32 +97,33 @@ class RunComparison:
 
     def scores(self) -> list[list[str]]:
         """Return the table of scores, header first, a row per run."""
-        # Metrics with a slash are those of single labels.
-        names = [name for name in self.runs[0].metrics if "/" not in name]
+        # Metrics with a slash are those of single labels. The criterion is first, with its interval behind it.
+        others = [name for name in self.runs[0].metrics if "/" not in name and name != self.criterion]
         rows = [
             [
                 run.name,
+                f"{run.metrics[self.criterion]:.4f}",
                 "{:.4f} to {:.4f}".format(*run.interval),
-                *(f"{run.metrics[name]:.4f}" if name in run.metrics else "" for name in names),
+                *(f"{run.metrics[name]:.4f}" if name in run.metrics else "" for name in others),
             ]
             for run in self.runs
         ]
-        return [["run", f"95% interval of {self.criterion}", *names], *rows]
+        return [["run", self.criterion, "95% interval", *others], *rows]
 
     def pairs(self) -> list[list[str]]:
         """Return the table of tests, header first, a row per pair of runs; empty columns are left out."""
-        head = ["runs", f"difference of {self.criterion}", "95% interval", "p (bootstrap)"]
         tested = any(test.right for test in self.tests)
-        head += ["only first right", "only second right", "p (McNemar)"] if tested else []
+        p_values = ["p (bootstrap)", "p (McNemar)"] if tested else ["p (bootstrap)"]
+        counts = ["only first right", "only second right"] if tested else []
         rows = []
         for test in self.tests:
-            low, high = test.score.interval
-            cells = [f"{test.first} - {test.second}", f"{test.score.difference:+.4f}", f"{low:+.4f} to {high:+.4f}"]
-            cells.append(_p_value(test.p_values[0]))
+            cells = [f"{test.first} - {test.second}", f"{test.score.difference:+.4f}"]
+            cells += [_p_value(one) for one in test.p_values[: 1 + (test.right is not None)]]
+            cells.append("{:+.4f} to {:+.4f}".format(*test.score.interval))
             if test.right:
-                cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}", _p_value(test.p_values[1])]
+                cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}"]
             rows.append(cells)
-        return [head, *rows]
+        return [["runs", f"difference of {self.criterion}", *p_values, "95% interval", *counts], *rows]
 
     def lines(self) -> list[str]:
         """Both tables and their remarks as lines of text."""
@@ -164,8 +165,13 @@ def compare(
     data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
         once = _once(watch)  # the notices on the data are the same for each run
-        found = [evaluate(run, data=data, split=split, options=options, watch=once) for run in runs]
-        comparison = compare_evaluations(run_names(runs), found)
+        names = run_names(runs)
+        found: list[Evaluation] = []
+        for name, run in zip(names, runs, strict=True):
+            # What the first run reads without an error is not the data's fault alone.
+            with _naming(name) if found else nullcontext():
+                found.append(evaluate(run, data=data, split=split, options=options, watch=once))
+        comparison = compare_evaluations(names, found)
         if claimed is not None:
             comparison_report(claimed, comparison)
     return comparison
@@ -229,6 +235,15 @@ def comparison_report(path: Path, found: RunComparison) -> Path:
     ]
     title = f"{len(found.runs)} runs compared on {len(found.records):,} rows"
     return write_report(path, title, sections)
+
+
+@contextmanager
+def _naming(run: str) -> Iterator[None]:
+    """Put the name of a run before the message of an error."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{run}: {error}", code=error.code, codes=error.codes) from error
 
 
 def _once(watch: Watch) -> Watch:

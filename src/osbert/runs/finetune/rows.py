@@ -40,13 +40,14 @@ MEAN = "mean"
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """A task of a run, tuned on the development rows, and the `calibration` of its probabilities, if any.
+    """A task of a run, tuned on so many development `rows`, and the `calibration` of its probabilities, if any.
 
     `collapsed`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for its
     model, "" for the run's folder itself.
     """
 
     task: Task
+    rows: int
     calibration: Calibration | None
     collapsed: str = ""
     folder: str = ""
@@ -191,6 +192,7 @@ class TaskRows:
         calibration = learnt["calibration"]
         return TaskOutcome(
             task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
+            rows=len(self.development),
             calibration=Calibration(**calibration) if calibration else None,
             collapsed=learnt["collapsed"],
             folder=folder,

@@ -12,7 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.evaluation.intervals import ScoreInterval
+from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores
 from osbert.files import write_text
 from osbert.interop.hub import hub_facts
@@ -35,7 +35,7 @@ from osbert.runs.finetune.tuning import describe as learning
 from osbert.runs.finetune.warnings import REMARKS
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
-from osbert.terminal import one_line
+from osbert.terminal import counted, one_line
 from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
@@ -166,7 +166,8 @@ def close(
     folder.write_recipe(plan.of(outcome.task).table())
     calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
     bounds = {"interval": dataclasses.asdict(interval)} if interval else {}
-    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration, **bounds})
+    best = outcome.scores(ended["best"])
+    folder.finish({**ended, "best": best, "development_rows": outcome.rows, **calibration, **bounds})
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
@@ -258,6 +259,9 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         interval = ScoreInterval(**ended["interval"])
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
+    elif (rows := ended.get("development_rows", FEW)) < FEW and task.criterion in best.metrics:
+        score = f"{task.criterion} {best.metrics[task.criterion]:.4f}"
+        watch(Notice(f"dev {score} over {counted(rows, 'row')}: under {FEW} rows, a rough figure", warning=True))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
