@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from osbert.reading.columns import _TEXTS
+
 Told = dict[str, Any]
 ODD = ['plain', 'with, comma', 'with "quotes"', "two\nlines", "grüße 😀", "<b>bold</b>"]  # fmt: skip
 
@@ -109,6 +111,24 @@ def test_pairs_choices_and_questions_take_their_columns(open_page: Any, pick: An
     assert sheet(page, ";") == [
         {"question": "what?", "context": "a b", "prediction": "b", "probability": "0.5", "start": "2", "end": "3"}
     ]
+
+
+def test_the_columns_are_those_of_the_command_line_or_open(open_page: Any) -> None:
+    page, server = open_page("classify", at="#file", answers={"v1/predict": predict})
+    for column in _TEXTS:
+        give(page, f"id,{column},foo\n1,hello,bar\n")
+        expect(page.get_by_label("Text", exact=True).locator("option:checked")).to_have_text(column)
+    give(page, "label,foo\nno,hello\n")
+    expect(page.get_by_label("Text", exact=True).locator("option:checked")).to_have_text("foo")
+    give(page, "id,foo\n1,hello there\n")
+    expect(page.get_by_label("Text", exact=True).locator("option:checked")).to_have_text("Choose a column")
+    page.get_by_role("button", name="Classify: 1 row").click()
+    expect(page.locator("#file").get_by_role("alert")).to_contain_text("Text")
+    assert not server.asked
+    page.get_by_role("group", name="Columns of 1 row").get_by_label("Text").select_option("foo")
+    page.get_by_role("button", name="Classify: 1 row").click()
+    expect(said(page)).to_have_text("1 row done.")
+    assert server.asked == [("v1/predict", {"texts": ["hello there"], "model": "my classify"})]
 
 
 def test_rows_that_are_refused_cost_the_others_nothing(open_page: Any, refused: Any) -> None:

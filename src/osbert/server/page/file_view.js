@@ -134,6 +134,11 @@ export function fileView(session) {
       follow(0);
       return;
     }
+    const lacking = picker.lacking();
+    if (lacking) {
+      refuse(new Refusal(lacking));
+      return;
+    }
     const picked = picker.pick();
     const least = table.rows[0].raw === undefined ? 2 : 1; // of JSON one column may hold a list
     if (Object.values(picked).some((column) => Array.isArray(column) && column.length < least)) {

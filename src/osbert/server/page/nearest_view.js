@@ -78,6 +78,11 @@ export function nearestView(session) {
     asked?.abort();
     const wanted = query.value.trim();
     const all = texts();
+    const open = picker?.lacking();
+    if (open) {
+      refuse(new Refusal(open));
+      return;
+    }
     const lacking = wanted ? (all.length ? null : lines) : query;
     if (lacking) {
       forget();

@@ -6,12 +6,14 @@ import { counted, element, fill, freshId, labelled } from "./elements.js";
 
 const ENDINGS = ".csv,.tsv,.tab,.txt,.jsonl,.ndjson,.json";
 const USUAL = {
-  text: ["text", "sentence", "review", "content", "tweet", "title"],
+  text: ["text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"],
   other: ["other", "sentence2", "text2", "hypothesis"],
   question: ["question", "query"],
   paragraph: ["paragraph", "context", "passage", "text"],
   context: ["context", "ctx", "sent1", "premise", "question", "text"],
 };
+const LABEL = /^(label|class|category|sentiment|target|gold_label|is_duplicate|intent|topic|score|value|similarity|rating|stars|y)$/i;
+const CHOICE = /^((choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])|(choice|ending|option|alternative|document)s)$/i;
 
 /** Return {node, table, pick}: the control for the file; `changed(table, error)` is called when one was read. */
 export function fileControl(label, hint, changed) {
@@ -40,16 +42,24 @@ function isMarked(bytes) {
   return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
 }
 
-/** Return {node, pick} that ask which columns hold the fields; `pick()` returns {name: column or columns}. */
+/**
+ * Return {node, lacking, pick} that ask which columns hold the fields: `lacking()` returns what to do if a field has no
+ * column yet, else ""; `pick()` returns {name: column or columns}.
+ */
 export function columnControl({ header, rows }, fields, changed) {
-  const chosen = fields.map((field, place) => (field.several ? ticks(field, header) : select(field, header, place)));
+  const singles = fields.filter((field) => !field.several);
+  const chosen = fields.map((field) => (field.several ? ticks(field, header) : select(field, header, singles)));
   const node = element(
     "fieldset",
     { class: "columns-of-file", onchange: changed },
     element("legend", {}, `Columns of ${counted(rows.length, "row")}`),
     chosen.map((one) => one.node),
   );
-  return { node, pick: () => Object.fromEntries(chosen.map((one) => [one.name, one.value()])) };
+  const lacking = () => {
+    const open = chosen.find((one) => one.value() === null);
+    return open ? `Choose the column of “${open.label}”: no name in the first line says which it is.` : "";
+  };
+  return { node, lacking, pick: () => Object.fromEntries(chosen.map((one) => [one.name, one.value()])) };
 }
 
 /** Return the row that a model reads, or why there is none: {row} | {error}. */
@@ -74,27 +84,31 @@ function choicesOf(texts) {
   return found;
 }
 
-function select({ name, label, column: own }, header, place) {
-  const control = element("select", {}, header.map((column, number) => element("option", { value: number }, column)));
-  control.value = String(guess([own ?? name, name, ...(USUAL[name] ?? [])], header, place));
-  return { name, node: labelled(control, label), value: () => Number(control.value) };
+function select({ name, label, column: own }, header, singles) {
+  const place = singles.findIndex((field) => field.name === name);
+  const found = guess([own ?? name, name, ...(USUAL[name] ?? [])], header, { place, of: singles.length });
+  const options = header.map((column, number) => element("option", { value: number }, column));
+  const control = element("select", {}, found === null ? element("option", { value: "" }, "Choose a column") : null, options);
+  control.value = String(found ?? "");
+  return { name, label, node: labelled(control, label), value: () => (control.value ? Number(control.value) : null) };
 }
 
-/** Return the number of the column that is most likely a field's: the first of the usual names, else by its place. */
-function guess(usuals, header, place) {
-  const names = header.map((column) => column.toLowerCase());
+/** Return the number of the column with the first of the usual names; else by its place if no other columns are left, or null. */
+function guess(usuals, header, { place, of }) {
+  const names = header.map((column) => column.trim().toLowerCase());
   for (const usual of usuals) {
     const found = names.indexOf(usual.toLowerCase());
     if (found >= 0) return found;
   }
-  return Math.min(place, header.length - 1);
+  const left = [...names.keys()].filter((number) => !LABEL.test(names[number]) && !CHOICE.test(names[number]));
+  return left.length === of ? left[place] : null;
 }
 
 function ticks({ name, label }, header) {
   const legend = element("legend", {}, `${label}s`);
   const boxes = header.map((column, place) => {
     const box = element("input", { type: "checkbox", value: place, id: freshId("control") });
-    box.checked = /^((choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])|(choice|ending|option|alternative|document)s)$/i.test(column);
+    box.checked = CHOICE.test(column);
     return { box, node: element("div", { class: "tick" }, box, element("label", { for: box.id }, column)) };
   });
   const node = fill(element("fieldset", { class: "ticks" }), legend, boxes.map((one) => one.node));
