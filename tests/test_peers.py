@@ -48,6 +48,13 @@ def read(verb: str, *words: str) -> dict[str, object]:
         (("--bf16",), "training.precision", "bf16"),
         (("--bf16=False",), "training.precision", "fp32"),
         (("--no-cuda",), "training.device", "cpu"),
+        (("--fp32",), "training.precision", "fp32"),
+        (("--optimizer", "muon"), "optimizer.method", "muon"),
+        (("--keep-best",), "scores.keep", "best"),
+        (("--keep-last", "true"), "scores.keep", "last"),
+        (("--load-best-model-at-end", "true"), "scores.keep", "best"),
+        (("--lora",), "training.tuning", "lora"),
+        (("--n-splits", "5"), "comparison.folds", 5),
     ],
 )
 def test_names_of_the_same_thing_are_understood(words: tuple[str, ...], setting: str, value: object) -> None:
@@ -85,6 +92,10 @@ def test_in_pretraining_too(word: str, setting: str) -> None:
         ("finetune", ("--output-dir", "run"), ("--out",)),
         ("finetune", ("--evaluation-strategy", "epoch"), ("every epoch",)),
         ("finetune", ("--eval-steps", "50"), ("--evaluate-every", "50 steps")),
+        ("finetune", ("--metric-for-best-model", "f1"), ("--keep best",)),
+        ("finetune", ("--save-total-limit", "1"), ("Leave it out",)),
+        ("finetune", ("--freeze",), ("--frozen",)),
+        ("finetune", ("--ema",), ("did not pay",)),
     ],
 )
 def test_others_are_answered(verb: str, words: tuple[str, ...], said: tuple[str, ...]) -> None:
@@ -114,6 +125,15 @@ def test_one_setting_under_two_names_is_refused() -> None:
 def test_a_recipe_that_says_it_in_others_words_gets_ours() -> None:
     with refusal("unknown-setting", "'training.batch_size'", "'batch'"):
         recipe.build(schemas("finetune")[0], {"training": {"batch_size": 3}}, where="a.toml")
+
+
+def test_verbs_that_read_rows_answer_others_names_of_options() -> None:
+    for word in ("--data", "--input", "--test_file"):
+        assert "--file" in peers.option_advice(word, ["--file", "--abstain", "--out"])
+    assert "--length" in peers.option_advice("--max-length", ["--length"])
+    assert "Leave it out" in peers.option_advice("--batch-size", ["--file"])
+    assert "--file" in peers.option_advice("--fiel", ["--file", "--text"])
+    assert not peers.option_advice("--sharpness", ["--file", "--text"])
 
 
 def test_wrong_neighbours_are_not_suggested() -> None:

@@ -19,7 +19,7 @@ import osbert
 from osbert.console.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
-from osbert.peers import option_meant
+from osbert.peers import option_advice, option_meant
 from osbert.remote.addresses import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
@@ -196,12 +196,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
             warnings.showwarning = _plain(warnings.showwarning)
-            result = app(words, exit_on_error=False, print_error=not output.json, result_action="return_value")
+            errors: dict[str, Any] = {"print_error": not output.json, "error_formatter": _panel, "exit_on_error": False}
+            result = app(words, result_action="return_value", **errors)
             entered.print_result(result)
     except cyclopts.CycloptsError as error:  # cyclopts has printed it, except with --json
         advice = _misspelt(error, words)
         if output.json:
-            output.print_error(f"{error} {advice}".strip(), code="usage")
+            output.print_error(f"{_usage(error)} {advice}".strip(), code="usage")
         elif advice:
             print(advice, file=sys.stderr)
         return 2
@@ -283,6 +284,27 @@ def _memory_ran_out(error: BaseException | None) -> bool:
         return True
     # The lack of memory is often the cause of an ImportError or RuntimeError that libraries raise in its place.
     return _memory_ran_out(error.__cause__ or error.__context__)
+
+
+def _panel(error: cyclopts.CycloptsError) -> Any:
+    """Return what a terminal shows of an error in the words of a command."""
+    import cyclopts
+
+    return cyclopts.CycloptsPanel(_usage(error))
+
+
+def _usage(error: cyclopts.CycloptsError) -> str:
+    """Return the message of an error in the words of a command; of an unknown option with advice of ours.
+
+    cyclopts proposes any option that is half alike, such as --abstain for --data.
+    """
+    import cyclopts
+
+    if not isinstance(error, cyclopts.UnknownOptionError):
+        return str(error)
+    word = (error.token.keyword or error.token.value).partition("=")[0]
+    options = [name for argument in error.argument_collection if argument.parse for name in argument.names]
+    return f"Unknown option: {word}. {option_advice(word, options)}".strip()
 
 
 def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ SAME: Mapping[tuple[str, ...], str] = {
     ("layers",): "num_hidden_layers num_layers n_layers n_layer encoder_layers depth",
     ("heads",): "num_attention_heads num_heads n_heads n_head encoder_attention_heads",
     ("feedforward",): "intermediate_size ffn_dim d_ff encoder_ffn_embed_dim",
-    ("model.vocabulary",): "vocab_size",
+    ("model.vocabulary", "vocabulary"): "vocab_size",
     ("segments",): "type_vocab_size",
     ("tasks",): "task_type_vocab_size",
     ("deviation",): "initializer_range",
@@ -40,7 +40,7 @@ SAME: Mapping[tuple[str, ...], str] = {
     ("beta2",): "adam_beta2",
     ("optimizer.epsilon",): "adam_epsilon adam_eps",
     ("clip",): "max_grad_norm clip_norm grad_clip gradient_clip_val",
-    ("method",): "optim",
+    ("method",): "optim optimizer",
     ("patience",): "early_stopping_patience early_stop_patience",
     ("track",): "report_to",
     ("schedule",): "lr_scheduler lr_scheduler_type lr_schedule",
@@ -48,6 +48,8 @@ SAME: Mapping[tuple[str, ...], str] = {
     ("checkpoint_every",): "save_steps save_every checkpointing_steps save_interval_updates",
     ("training.evaluate_every",): "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates",
     ("training.keep",): "save_total_limit",
+    ("focal",): "focal_loss focal_gamma",
+    ("folds",): "cv k_folds num_folds n_folds n_splits",
     ("workers",): "num_workers dataloader_num_workers n_workers",
     ("micro_tokens",): "max_tokens",
     ("seed",): "random_state random_seed manual_seed",
@@ -62,6 +64,7 @@ SAME: Mapping[tuple[str, ...], str] = {
     ("--out",): "output output_dir output_path out_dir save_dir",
     ("--model",): "model_name model_name_or_path pretrained_model base_model",
     ("--data",): "train_file train_data dataset dataset_name data_dir",
+    ("dev",): "validation_file validation_data eval_file eval_data dev_file dev_data valid_file",
 }
 """Our names, the first that a verb has, and what others call the very thing. With hyphens: an option of a verb itself,
 whose other names are answered, not understood."""
@@ -70,7 +73,14 @@ FLAGS: Mapping[str, tuple[str, str, str]] = {
     "bf16": ("precision", "bf16", "fp32"),
     "no_cuda": ("device", "cpu", "auto"),
     "use_cpu": ("device", "cpu", "auto"),
+    "cpu": ("device", "cpu", "auto"),
+    "fp32": ("precision", "fp32", "auto"),
+    "no_fp16": ("precision", "fp32", "auto"),
     "use_lora": ("tuning", "lora", "full"),
+    "lora": ("tuning", "lora", "full"),
+    "load_best_model_at_end": ("scores.keep", "best", "last"),
+    "keep_best": ("scores.keep", "best", "last"),
+    "keep_last": ("scores.keep", "last", "best"),
 }
 """What others switch on: our setting, its value where it is on, and where it is off."""
 
@@ -123,7 +133,7 @@ def _passes(value: str, settings: Settings, known: Container[str]) -> str:
 
 
 def _steps(value: str, settings: Settings, known: Container[str]) -> str:
-    return "" if "steps" not in known else "Pretraining counts steps: give --steps, or --minutes."
+    return "" if "steps" not in known else "Pretraining and adapting count steps: give --steps, or --minutes."
 
 
 def _scores(value: str, settings: Settings, known: Container[str]) -> str:
@@ -137,14 +147,29 @@ def _stopping(value: str, settings: Settings, known: Container[str]) -> str:
     return "Give --patience 3: the run then ends after three scores in a row that are not higher than the best."
 
 
+def _best(value: str, settings: Settings, known: Container[str]) -> str:
+    if "scores.keep" not in known:
+        return ""
+    return "Give --keep best: the weights with the best score by the task's criterion are then kept, however few rows."
+
+
+def _scored(value: str, settings: Settings, known: Container[str]) -> str:
+    if "scores.evaluate_every" not in known:
+        return ""
+    return (
+        'Leave it out: every epoch is scored on the development rows. --evaluate-every "200 steps" scores more often; '
+        "--keep best or --keep last says which weights are kept."
+    )
+
+
+def _checkpoints(value: str, settings: Settings, known: Container[str]) -> str:
+    return "Leave it out: a finished run keeps one model, and no checkpoints." if "scores.keep" in known else ""
+
+
 def _said(text: str) -> Advice:
     return lambda value, settings, known: text
 
 
-_LEFT_OUT = (
-    "Leave it out: every epoch is scored on the development rows, and the best one's weights are kept. "
-    '--evaluate-every "200 steps" scores more often, --keep last keeps the last weights.'
-)
 OTHER: Mapping[str, Advice] = {
     "gradient_accumulation gradient_accumulation_steps grad_accum accumulate_grad_batches update_freq": _accumulation,
     "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
@@ -153,7 +178,9 @@ OTHER: Mapping[str, Advice] = {
     "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _passes,
     "epochs num_epochs num_train_epochs max_epochs": _steps,
     "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates": _scores,
-    "eval_strategy evaluation_strategy save_strategy load_best_model_at_end metric_for_best_model": _said(_LEFT_OUT),
+    "eval_strategy evaluation_strategy save_strategy": _scored,
+    "load_best_model_at_end metric_for_best_model": _best,
+    "save_total_limit": _checkpoints,
     "early_stopping early_stop use_early_stopping": _stopping,
     "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size": _said(
         "Leave it out: rows are scored in passes with a bounded number of tokens."
@@ -164,9 +191,24 @@ OTHER: Mapping[str, Advice] = {
     "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),
     "overwrite_output_dir": _said("Leave it out and name another --out, or remove the folder: nothing is overwritten."),
     "do_train do_eval do_predict": _said("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
+    "ema use_ema model_ema": _said("Leave it out: a moving average of the weights did not pay (docs/results.md)."),
+    "freeze freeze_base freeze_encoder freeze_base_model": _said(
+        "Give --frozen N for the N lowest layers, or --few-shot linear for all but the last one."
+    ),
     "num_labels": _said("Leave it out: labels are learnt from the training rows."),
 }
 """Names that stand for another unit, or for what is no setting here, and what to give in their place."""
+
+
+UNKNOWN: Mapping[str, tuple[str, str]] = {
+    "data input input_file input_path test_file": ("file", ""),
+    "batch_size batch per_device_eval_batch_size": (
+        "batch-tokens",
+        "Leave it out: texts go through the model in passes with a bounded number of tokens.",
+    ),
+    "max_length max_len max_seq_length": ("length", "Leave it out: the model's folder says how many tokens it reads."),
+}
+"""Others' names for options of verbs that read rows: our option, and what to say where the verb does not have it."""
 
 
 def _option(name: str) -> str:
@@ -181,6 +223,7 @@ def _key(name: str) -> str:
 # Lookup tables by normalised spelling; see `_key`.
 _MEANT = {_key(name): ours for ours, names in SAME.items() for name in names.split()}
 _FLAGS = {_key(name): meaning for name, meaning in FLAGS.items()}
+_UNKNOWN = {_key(name): meant for names, meant in UNKNOWN.items() for name in names.split()}
 _OTHER = {_key(name): advice for names, advice in OTHER.items() for name in names.split()}
 
 
@@ -230,6 +273,19 @@ def option_meant(given: Iterable[str], option: str) -> str:
     '--output_dir'
     """
     return next((word for word in given if word[:2] == "--" and _MEANT.get(_key(word)) == (option,)), "")
+
+
+def option_advice(word: str, options: Iterable[str]) -> str:
+    """Return what to give in place of an option that a verb does not have, "" if no option is like it.
+
+    >>> option_advice("--data", ["--file", "--abstain"]), option_advice("--data", ["--abstain"])
+    ('Did you mean --file?', '')
+    """
+    names = [option[2:] for option in options if option.startswith("--")]
+    ours, advice = _UNKNOWN.get(_key(word), ("", ""))
+    if ours in names:
+        return f"Did you mean --{ours}?"
+    return advice or suggestion(word.lstrip("-"), names).replace(" '", " --").replace("'?", "?").strip()
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

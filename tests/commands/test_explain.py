@@ -83,6 +83,7 @@ def test_what_cannot_be_explained(run: Path, tmp_path: Path, capsys: pytest.Capt
     file.write_text("text\ngood\n")
     refused(told(capsys, "explain", run), "missing-option")
     refused(told(capsys, "explain", run, "--file", file), "missing-option")
+    refused(told(capsys, "explain", run, file), "missing-option", "--file")
     refused(told(capsys, "explain", run, "good", "--label", "poss"), "unknown-label", "poss", "pos")
     refused(told(capsys, "explain", run, "good", "--points", 0), "invalid-value", "points")
     assert told(capsys, "explain", run, "good", "--baseline", "nothing").status == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,15 @@ def test_lists_of_labels_with_empty_cells_are_a_matter_of_multilabel(tmp_path: P
             load(Classify(data=str(path)), ("train", "dev"))
         assert ("finetune multilabel" in str(raised.value)) == named
         assert ("--skip-unlabelled" in str(raised.value)) != named
+
+
+def test_lists_of_one_label_with_an_empty_one_stay_with_classify(tmp_path: Path) -> None:
+    path = tmp_path / "choices.jsonl"
+    lines = [{"text": f"a text {row}", "label": label} for row, label in enumerate([["art"], ["war"], []])]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with refusal("missing-label", "line 3", "--skip-unlabelled") as raised:
+        load(Classify(data=str(path)), ("train", "dev"))
+    assert "multilabel" not in str(raised.value)
 
 
 def test_one_answer_to_different_labels_is_a_collapse() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +67,8 @@ def predict(
                 "single text.",
                 code="options-exclude-each-other",
             )
-        _check_texts(texts)
+        if not any(text.strip() for text in texts):
+            raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
         return print_prediction(run, texts, opening)
     written = written or PredictionOptions()
     if rows_as_json() and out in (None, STREAM):
@@ -80,19 +78,6 @@ def predict(
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
         watch(Notice(f"{', '.join(tally.described())}{f' -> {shown(out)}' if out and output.file else ''}"))
     return tally if output.file else None
-
-
-def _check_texts(texts: Sequence[str]) -> None:
-    """Raise UserError if all texts are empty, or one looks like a path (it exists, and has a folder or a suffix)."""
-    if not any(text.strip() for text in texts):
-        raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
-    for text in texts:
-        if os.path.isfile(text) and (os.sep in text or Path(text).suffix):
-            raise UserError(
-                f"{text} is a file. To predict its rows: osbert predict RUN --file {shlex.quote(text)}. If the name "
-                "itself is the text, add a space to it.",
-                code="missing-option",
-            )
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:

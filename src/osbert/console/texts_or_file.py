@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from osbert.errors import UserError
 def require_texts_or_file(
     usage: str, texts: Sequence[str], file: Path | None, out: Path | None, *, streams: bool = False
 ) -> None:
-    """Raise UserError unless there are texts alone, or a file with its output.
+    """Raise UserError unless there are texts alone, none of which is the path of a file, or a file with its output.
 
-    `usage`: a sentence with an example of each. `streams`: whether rows are printed without an output.
+    `usage`: a sentence with an example of each. `streams`: whether rows are printed without an output. A text is a path
+    if it exists, and has a folder or a suffix.
     """
     problem = ""
     if texts and (file or out):
@@ -21,6 +23,8 @@ def require_texts_or_file(
         problem = f"Texts ('{texts[0]:.40}') and {given} exclude each other. "
     elif file and not (out or streams):
         problem = f"--file {file} needs --out. "
+    elif path := next((one for one in texts if os.path.isfile(one) and (os.sep in one or Path(one).suffix)), ""):
+        problem = f"{path} is a file. If its name itself is the text, add a space to it. "
     elif texts or file:
         return
     raise UserError(problem + usage, code="missing-option")

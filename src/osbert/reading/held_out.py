@@ -57,7 +57,8 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
     for place, group in enumerate(groups or range(len(labels))):
         members.setdefault(group, []).append(place)
     if len(members) < folds:
-        raise ValueError(f"{len(members)} groups of rows cannot be dealt into {folds} folds")
+        what = "groups of rows" if groups else "rows"
+        raise ValueError(f"there are {folds} folds, but {len(members)} {what}")
     order = np.random.default_rng(0).permutation(len(members)).tolist()
     dealt = [*members.values()]
     totals = Counter(labels)

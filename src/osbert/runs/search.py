@@ -255,9 +255,9 @@ class _Finder:
         count = max(options.top, DEPTH) if options.hybrid else options.top
         places, cosines = self._nearest(vectors, count)
         rankings = [
-            # An index of -1 fills up rows with fewer results than asked for.
+            # An index of -1 fills up rows with fewer results than asked for; sums in float32 may end above 1.
             {place: cosine for place, cosine in zip(*both, strict=True) if place >= 0 and cosine >= options.above}
-            for both in zip(places.tolist(), cosines.tolist(), strict=True)
+            for both in zip(places.tolist(), cosines.clip(max=1).tolist(), strict=True)
         ]
         chosen = [list(ranking) for ranking in rankings]
         if options.hybrid:

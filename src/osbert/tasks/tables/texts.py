@@ -92,7 +92,9 @@ class TextSource(TableSource):
         if table.called not in self._advice:
             column = self.columns(table, labelled=True).label
             cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", shown=0))}
-            joined = joined_labels(sorted(cells - {""}))
+            found = {label: listed(label) for label in joined_labels(sorted(cells - {""}))}
+            # A list of one is a label, and an empty one none, as annotation tools write them.
+            joined = [label for label, parts in found.items() if parts is None or len(parts) > 1]
             said = super().unlabelled_advice(table)
             if joined:
                 said = f" '{one_line(joined[0])}' looks like several labels: osbert finetune multilabel takes these."
