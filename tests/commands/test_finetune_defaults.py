@@ -75,13 +75,22 @@ def values(plan: FinetunePlan | Path) -> dict[str, float]:
 
 
 @pytest.fixture
-def plan(table: Path, tmp_path: Path) -> Callable[..., FinetunePlan]:
+def plan(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinetunePlan]:
+    """Return a function that makes a plan for an encoder 768 wide, if `be_wide` does not say otherwise."""
+    be_wide(768, monkeypatch)
+
     def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> FinetunePlan:
         read = read_plan(task, options.given(settings, schema(task)), model=tmp_path, data=data)
         _, records = load(read.tasks[0], ("train", "dev"))
         return fill_defaults(read, [records["train"]], out, print)
 
     return made
+
+
+def be_wide(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every model's folder have an encoder of this width."""
+    folder = SimpleNamespace(architecture=SimpleNamespace(width=width))
+    monkeypatch.setattr(defaults, "open_folder", lambda *given: folder)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +154,7 @@ def test_few_sentences_with_tags_get_more_steps_than_few_texts(
 ) -> None:
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("Ada B-PER\nsings O\n\n" * 20)  # 18 of them learn: 3 steps an epoch
-    folder = SimpleNamespace(architecture=SimpleNamespace(width=width))
-    monkeypatch.setattr(defaults, "open_folder", lambda *given: folder)
+    be_wide(width, monkeypatch)
     assert values(plan(data=tagged, task="tag")) == {"batch": BATCH, "epochs": TAG_EPOCHS, "learning_rate": rate}
     given = {"batch": 4, "epochs": 3, "learning_rate": 3e-5}
     assert values(plan("--batch", "4", data=tagged, task="tag")) == given
@@ -227,17 +235,24 @@ def test_a_step_of_contrastive_tuning_has_fewer_long_texts(
         assert fill_defaults(read, [records["train"]], tmp_path / "none").training.batch == batch
 
 
+@pytest.mark.parametrize(("width", "rate"), [(NARROW, NARROW_RATE), (768, PAPER["learning_rate"])])
 def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     plan: Callable[..., FinetunePlan],
     reviews: Callable[[int], list[tuple[str, str]]],
+    width: int,
+    rate: float,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    be_wide(width, monkeypatch)
     path = tmp_path / "many.csv"
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in reviews(2400)))
-    assert values(plan(data=path)) == PAPER
+    assert values(plan(data=path)) == {**PAPER, "learning_rate": rate}
     said = capsys.readouterr().out
-    assert "batch 32, epochs 3, learning rate 3e-05" in said and "204 steps" in said
+    assert f"batch 32, epochs 3, learning rate {rate:g}" in said and "204 steps" in said
+    assert ("512 wide" in said) == (width == NARROW)
+    assert values(plan("--epochs", "3", data=path)) == PAPER
 
 
 @pytest.mark.parametrize(

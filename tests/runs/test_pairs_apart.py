@@ -187,6 +187,14 @@ def test_other_encoders_than_those_of_sentences_are_fine_tuned(tmp_path: Path) -
     assert _chosen(write_run(tmp_path / "encoder", None), tmp_path, ()) == "none"
 
 
+def test_an_encoder_that_was_pretrained_for_minutes_compares_vectors_too(tmp_path: Path) -> None:
+    encoder = write_run(tmp_path / "encoder", None)
+    settings = {"objectives": ["mlm"], "training": {"steps": 1000}, "data": {"batch": 32, "length": 64}}
+    (encoder / "run.json").write_text(json.dumps({"settings": settings}))
+    assert _chosen(encoder, tmp_path, ()) == "linear apart"
+    assert _chosen(encoder, tmp_path, ("--few-shot", "none")) == "none"
+
+
 def _chosen(encoder: Path, folder: Path, settings: Sequence[str]) -> str:
     path = folder / "pairs.csv"
     path.write_text("one,two,label\n" + "".join(f"{row['one']},{row['two']},{row['label']}\n" for row in NUMBERS))

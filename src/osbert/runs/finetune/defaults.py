@@ -29,8 +29,9 @@ TAG_STEPS, TAG_EPOCHS = 600, 50
 """Fewest steps and most epochs for tags of published encoders: each word is learnt from, so more passes over few rows
 still teach, where one class a row does not (docs/results.md)."""
 NARROW, NARROW_RATE = 512, 1e-4
-"""Widest encoder whose tags are learnt at this rate, measured with a width of 384. Small models take higher rates than
-large ones (google-research/bert's README lists 3e-4 to 3e-5 for them, BERT's paper 5e-5 to 2e-5)."""
+"""Widest encoder that has this rate, measured with a width of 384: with the paper's batch, which is four times that of
+few rows, and for tags. Small models take higher rates than large ones (google-research/bert's README lists 3e-4 to 3e-5
+for them, BERT's paper 5e-5 to 2e-5)."""
 YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
@@ -52,8 +53,8 @@ MEASURED = 1000
 class TrainingDemand:
     """The training that an encoder needs for a task: fewest steps, most epochs, and learning rates.
 
-    `rate`: for few rows. `usual_rate`: for enough rows; None for the paper's. `reason`: why they differ from the usual
-    values, "" if they do not.
+    `rate`: for few rows. `usual_rate`: for enough rows; None for the paper's. `reason`: why it is not the paper's, ""
+    if it is. `young`: whether the encoder was pretrained for minutes; then both rates apply whatever else is given.
     """
 
     steps: int = STEPS
@@ -61,19 +62,25 @@ class TrainingDemand:
     rate: float = RATE
     usual_rate: float | None = None
     reason: str = ""
+    young: bool = False
 
     @classmethod
     def of(cls, plan: FinetunePlan) -> TrainingDemand:
         """Return the demand of a plan's encoder, by its pretraining tokens if known, for tags or for other tasks."""
         tokens, tags = pretrained_tokens(plan.model), all(task.form == "tokens" for task in plan.tasks)
-        if tokens is None or tokens >= YOUNG:
-            if not tags:
-                return cls()
-            narrow = open_folder(plan.model, plan.opening.again).architecture.width <= NARROW
-            return cls(steps=TAG_STEPS, epochs=TAG_EPOCHS, rate=NARROW_RATE if narrow else RATE)
-        # A young encoder knows little that a high rate could destroy, and has to learn most of the task from its rows.
-        reason = f"the encoder saw only {tokens / 1e6:.2g} million tokens in pretraining"
-        return cls(steps=600, epochs=TAG_EPOCHS if tags else 20, rate=1e-3, usual_rate=1e-3, reason=reason)
+        if tokens is not None and tokens < YOUNG:
+            # A young encoder knows little that a high rate could destroy, and has to learn most of the task.
+            reason = f"the encoder saw only {tokens / 1e6:.2g} million tokens in pretraining"
+            epochs = TAG_EPOCHS if tags else 20
+            return cls(steps=600, epochs=epochs, rate=1e-3, usual_rate=1e-3, reason=reason, young=True)
+        demand = cls(steps=TAG_STEPS, epochs=TAG_EPOCHS) if tags else cls()
+        if not plan.open.issuperset(LENGTH):
+            return demand
+        width = open_folder(plan.model, plan.opening.again).architecture.width
+        if width > NARROW:
+            return demand
+        rate = NARROW_RATE if tags else RATE
+        return replace(demand, rate=rate, usual_rate=NARROW_RATE, reason=f"the encoder is narrow, {width} wide")
 
 
 PUBLISHED = TrainingDemand()
@@ -180,19 +187,21 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         )
     need = TrainingDemand.of(plan)
     if not plan.open.issuperset(LENGTH):
-        rate = {RATE_NAME: need.usual_rate} if need.usual_rate and RATE_NAME in plan.open else {}
+        rate = {RATE_NAME: need.usual_rate} if need.young and RATE_NAME in plan.open else {}
         reason = "as given, and the defaults where nothing is given, whatever the number of rows"
         return rate, f"{reason}; {need.reason}, so the learning rate is high" if rate else reason
-    few_shot = None if need.reason else _few_shot(plan, records)  # vectors of a young encoder say little yet
-    return few_shot or _small_data(plan, records, need)
+    return _few_shot(plan, records, need) or _small_data(plan, records, need)
 
 
-def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[dict[str, Any], str] | None:
+def _few_shot(
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
+) -> tuple[dict[str, Any], str] | None:
     """Return settings for few-shot learning: below FEW_ROWS single texts with one class each, or FEW_PAIRS pairs.
 
-    Pairs need a sentence encoder, since vectors of other encoders say little about similarity. None if one of
-    `LEFT_OPEN` is given, if the encoder is tuned in another way, or if it has no pooled sentence vectors; for pairs
-    also if settings about epochs are given, which a linear layer does not have.
+    Pairs need a sentence encoder, or a young one, whose vectors tell alike texts before fine-tuning can teach it to;
+    single texts need one that is not young. None if one of `LEFT_OPEN` is given, if the encoder is tuned in another
+    way, or if it has no pooled sentence vectors; for pairs also if settings about epochs are given, which a linear
+    layer does not have.
     """
     if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
         return None
@@ -205,15 +214,16 @@ def _few_shot(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> tuple[
     if pairs and (plan.scores != ScoreSettings() or plan.comparison.seeds > 1 or plan.comparison.search != "none"):
         return None
     single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
-    if not (pairs or single):
+    if not (pairs or (single and not need.young)):
         return None
     folder = open_folder(plan.model, plan.opening.again)
-    if with_sentences(folder.architecture) is None or (pairs and not _of_sentences(folder)):
+    if with_sentences(folder.architecture) is None or (pairs and not (need.young or _of_sentences(folder))):
         return None
     if pairs:
+        why = need.reason if need.young else "the encoder was trained to give alike texts like vectors"
         return {"training.few_shot": "linear"}, (
-            f"{len(rows):,} training pairs are few and the encoder was trained to give alike texts like vectors: "
-            "the two texts are read apart, and a linear layer compares their vectors. --few-shot none fine-tunes."
+            f"{len(rows):,} training pairs are few and {why}: the two texts are read apart, and a linear layer "
+            "compares their vectors. --few-shot none fine-tunes."
         )
     chosen = _contrastive(plan, records)
     long = f" The texts are long, so a step has {BATCH}." if chosen["training.batch"] == BATCH else ""
@@ -268,7 +278,7 @@ def _small_data(
         enough = f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
         return chosen, f"{enough}; {need.reason}, so the learning rate is high" if need.reason else enough
     few = f", all that {need.epochs} epochs of so few rows give" if makes < need.steps else ""
-    reason = f"{need.reason}, and " if need.reason else ""
+    reason = f"{need.reason}, and " if need.young else ""
     return chosen, (
         f"{reason}batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
         f"{makes:,}{few}. --settings paper uses the paper's values."
