@@ -63,8 +63,8 @@ def predict(
     if file is None:
         if options or out or written:
             raise UserError(
-                "--out, what it holds (--top-k, ...) and how to read a file (--text, ...) go with --file, not with a "
-                "single text.",
+                "--out, what it holds (--top-k, --abstain, ...) and how to read a file (--text, ...) go with --file, "
+                "not with a single text.",
                 code="options-exclude-each-other",
             )
         if not any(text.strip() for text in texts):

@@ -123,7 +123,7 @@ class RunComparison:
             if test.right:
                 cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}"]
             rows.append(cells)
-        return [["runs", f"difference of {self.criterion}", *p_values, "95% interval", *counts], *rows]
+        return [["runs", "difference", *p_values, "95% interval", *counts], *rows]
 
     def lines(self) -> list[str]:
         """Both tables and their remarks as lines of text."""
@@ -137,8 +137,9 @@ class RunComparison:
             f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
         )
         return (
-            f"Intervals and differences: percentile bootstrap over {len(self.records):,} rows, the same samples for "
-            f"all runs.{right}{several} They say how far other rows could change the result, not another seed."
+            f"Intervals and differences of {self.criterion}: percentile bootstrap over {len(self.records):,} rows, the "
+            f"same samples for all runs.{right}{several} They say how far other rows could change the result, not "
+            "another seed."
         )
 
 
