@@ -19,8 +19,8 @@ nothing by them.
 With --apart each side has the drawn rows and nothing else, as a user without a development file: osbert holds out some
 of them itself, the others train on all. The development rows are then test rows, which no choice sees.
 
-The score is the task's own: accuracy, F1 (MRPC), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1 (WNUT,
-CoNLL), F1 of the words (SQuAD), micro F1 (conll2003-kinds).
+The score is the task's own: accuracy, F1 (MRPC, QQP), Matthews (CoLA), Spearman's correlation (STS-B), entities' F1
+(WNUT, CoNLL), F1 of the words (SQuAD), micro F1 (conll2003-kinds).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from osbert.tasks import Prediction, Record, Task, load
 
 NAMES = ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17", "conll2003", "squad1")
 SETS = {name: CASES[name] for name in NAMES}
+SETS |= {name: Case(task=name, folder=f"glue/{name.upper()}") for name in ("mnli", "qqp")}
 SETS["chnsenticorp"] = Case(
     task="classify", folder="chnsenticorp", settings=("--text", "column 1", "--label", "column 2")
 )

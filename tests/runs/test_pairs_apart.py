@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from osbert.evaluation.score import decoded, encoded
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.pooling import pair_blocks
-from osbert.runs.finetune.defaults import fill_defaults
+from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, fill_defaults
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PAIR_PENALTY
 from osbert.runs.finetune.plan import read_plan, schema
@@ -195,13 +196,23 @@ def test_an_encoder_that_was_pretrained_for_minutes_compares_vectors_too(tmp_pat
     assert _chosen(encoder, tmp_path, ("--few-shot", "none")) == "none"
 
 
-def _chosen(encoder: Path, folder: Path, settings: Sequence[str]) -> str:
+@pytest.mark.parametrize(("kind", "most"), [("classify", FEW_PAIRS), ("regress", FEW_SCORED_PAIRS)])
+def test_many_pairs_are_fine_tuned(encoder: Path, tmp_path: Path, kind: str, most: int) -> None:
+    assert _chosen(encoder, tmp_path, (), kind=kind, rows=most - 1) == "linear apart"
+    assert _chosen(encoder, tmp_path, (), kind=kind, rows=most) == "none"
+
+
+def _chosen(
+    encoder: Path, folder: Path, settings: Sequence[str], *, kind: str = "regress", rows: int = len(NUMBERS)
+) -> str:
+    """Return the few-shot learning of a task, and whether its pairs are read apart, for so many training rows."""
     path = folder / "pairs.csv"
     path.write_text("one,two,label\n" + "".join(f"{row['one']},{row['two']},{row['label']}\n" for row in NUMBERS))
     words = ("--text", "one", "--pair", "two", *settings)
-    read = read_plan("regress", options.given(words, schema("regress")), model=encoder, data=path)
+    read = read_plan(kind, options.given(words, schema(kind)), model=encoder, data=path)
     _, records = load(read.tasks[0], ("train", "dev"))
-    plan = fill_defaults(read, [records["train"]], folder / "none", lambda event: None)
+    training = list(itertools.islice(itertools.cycle(records["train"]), rows))
+    plan = fill_defaults(read, [training], folder / "none", lambda event: None)
     [task] = plan.tasks
-    assert isinstance(task, Regress)
+    assert isinstance(task, Regress | Classify)
     return f"{plan.training.few_shot}{' apart' * task.apart}"
