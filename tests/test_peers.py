@@ -127,11 +127,19 @@ def test_a_recipe_that_says_it_in_others_words_gets_ours() -> None:
         recipe.build(schemas("finetune")[0], {"training": {"batch_size": 3}}, where="a.toml")
 
 
+def test_a_flag_is_not_given_a_number() -> None:
+    for name, value in (("lora", 16), ("keep_last", 3)):
+        with refusal("unknown-setting", name.replace("_", "-"), value):
+            recipe.given({name: value}, schema=schemas("finetune")[0])
+
+
 def test_verbs_that_read_rows_answer_others_names_of_options() -> None:
     for word in ("--data", "--input", "--test_file"):
         assert "--file" in peers.option_advice(word, ["--file", "--abstain", "--out"])
     assert "--length" in peers.option_advice("--max-length", ["--length"])
-    assert "Leave it out" in peers.option_advice("--batch-size", ["--file"])
+    assert "--most" in peers.option_advice("--max-length", ["--most"])
+    assert "Leave it out" in peers.option_advice("--batch-size", ["--file", "--verify"])
+    assert not peers.option_advice("--batch-size", ["--file"])
     assert "--file" in peers.option_advice("--fiel", ["--file", "--text"])
     assert not peers.option_advice("--sharpness", ["--file", "--text"])
 

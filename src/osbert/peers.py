@@ -85,6 +85,10 @@ FLAGS: Mapping[str, tuple[str, str, str]] = {
 """What others switch on: our setting, its value where it is on, and where it is off."""
 
 
+ON, OFF = {"", "true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+"""What a flag is given, in lower case; "" is the flag alone."""
+
+
 def _number(value: object) -> float | None:
     try:
         return float(str(value).replace("_", ""))
@@ -166,6 +170,20 @@ def _checkpoints(value: str, settings: Settings, known: Container[str]) -> str:
     return "Leave it out: a finished run keeps one model, and no checkpoints." if "scores.keep" in known else ""
 
 
+def _average(value: str, settings: Settings, known: Container[str]) -> str:
+    said = "Leave it out: in fine-tuning a moving average of the weights did not pay (docs/results.md)."
+    return said if "scores.keep" in known else ""
+
+
+def _freeze(value: str, settings: Settings, known: Container[str]) -> str:
+    said = "Give --frozen N for the N lowest layers; with --tuning none all of them are frozen."
+    return said if "frozen" in known else ""
+
+
+def _flag(value: str, settings: Settings, known: Container[str]) -> str:
+    return f"It is given alone, or true or false, not {value}; the rank of LoRA is --rank." if "tuning" in known else ""
+
+
 def _said(text: str) -> Advice:
     return lambda value, settings, known: text
 
@@ -191,24 +209,28 @@ OTHER: Mapping[str, Advice] = {
     "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),
     "overwrite_output_dir": _said("Leave it out and name another --out, or remove the folder: nothing is overwritten."),
     "do_train do_eval do_predict": _said("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
-    "ema use_ema model_ema": _said("Leave it out: a moving average of the weights did not pay (docs/results.md)."),
-    "freeze freeze_base freeze_encoder freeze_base_model": _said(
-        "Give --frozen N for the N lowest layers, or --few-shot linear for all but the last one."
-    ),
+    "ema use_ema model_ema": _average,
+    "freeze freeze_base freeze_encoder freeze_base_model": _freeze,
+    "lora use_lora keep_best keep_last cpu fp32": _flag,
     "num_labels": _said("Leave it out: labels are learnt from the training rows."),
 }
 """Names that stand for another unit, or for what is no setting here, and what to give in their place."""
 
 
-UNKNOWN: Mapping[str, tuple[str, str]] = {
-    "data input input_file input_path test_file": ("file", ""),
+UNKNOWN: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "data input input_file input_path test_file": (("file",), ""),
     "batch_size batch per_device_eval_batch_size": (
-        "batch-tokens",
+        ("batch-tokens",),
         "Leave it out: texts go through the model in passes with a bounded number of tokens.",
     ),
-    "max_length max_len max_seq_length": ("length", "Leave it out: the model's folder says how many tokens it reads."),
+    "max_length max_len max_seq_length": (
+        ("length", "most"),
+        "Leave it out: the model's folder says how many tokens it reads.",
+    ),
+    "max_new_tokens": (("most",), ""),
 }
-"""Others' names for options of verbs that read rows: our option, and what to say where the verb does not have it."""
+"""Others' names for options of verbs that read rows: ours, the first that a verb has, and what a verb says that opens a
+model and has none of them."""
 
 
 def _option(name: str) -> str:
@@ -240,8 +262,9 @@ def understood(name: str, value: Any, known: Container[str]) -> tuple[str, Any] 
     if ours := next((ours for ours in _MEANT.get(_key(name), ()) if ours in known), ""):
         return ours, value
     setting, on, off = _FLAGS.get(_key(name), ("", "", ""))
-    if setting and setting in known:
-        return setting, off if str(value).lower() in ("false", "0", "no") else on
+    given = str(value).lower()
+    if setting in known and given in ON | OFF:
+        return setting, off if given in OFF else on
     return None
 
 
@@ -282,10 +305,12 @@ def option_advice(word: str, options: Iterable[str]) -> str:
     ('Did you mean --file?', '')
     """
     names = [option[2:] for option in options if option.startswith("--")]
-    ours, advice = _UNKNOWN.get(_key(word), ("", ""))
-    if ours in names:
-        return f"Did you mean --{ours}?"
-    return advice or suggestion(word.lstrip("-"), names).replace(" '", " --").replace("'?", "?").strip()
+    ours, advice = _UNKNOWN.get(_key(word), ((), ""))
+    if found := next((one for one in ours if one in names), ""):
+        return f"Did you mean --{found}?"
+    if advice and "verify" in names:  # the verb opens a model
+        return advice
+    return suggestion(word.lstrip("-"), names).replace(" '", " --").replace("'?", "?").strip()
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,10 @@ def require_texts_or_file(
     elif file and not (out or streams):
         problem = f"--file {file} needs --out. "
     elif path := next((one for one in texts if os.path.isfile(one) and (os.sep in one or Path(one).suffix)), ""):
-        problem = f"{path} is a file. If its name itself is the text, add a space to it. "
+        problem = (
+            f"{path} is a file, which --file {shlex.quote(path)} reads. If its name itself is the text, add a space to "
+            "it, or start in another folder. "
+        )
     elif texts or file:
         return
     raise UserError(problem + usage, code="missing-option")

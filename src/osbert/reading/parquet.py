@@ -45,9 +45,8 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         classes = _classes(table.schema_arrow.metadata or {})
         for batch in table.iter_batches(batch_size=1024):
             try:
-                for place, values in enumerate(batch.to_pylist(), row + 1):
-                    called = {name: f"{path}, row {place:,}, column '{name}'" for name in classes if name in values}
-                    yield values | {name: _named(values[name], classes[name], said) for name, said in called.items()}
+                for values in batch.to_pylist():
+                    yield values | {name: _named(values[name], classes[name]) for name in classes if name in values}
             except UnicodeDecodeError as error:
                 names = batch.schema.names
                 bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
@@ -98,21 +97,18 @@ def _names(feature: Any) -> Sequence[str]:
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
-def _named(value: Any, names: Sequence[str], where: str) -> Any:
-    """Return the name of a class, or those of a list; None for -1 (no label); what is no number is unchanged.
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a class, or those of a list; None for a number without a name, such as -1 (no label).
 
-    Raises UserError, saying `where`, if there is no class of that number.
+    In a list such numbers are unchanged, unless all are -1. Other values are unchanged, too.
     """
-    if value == -1 or (isinstance(value, list) and value and all(one == -1 for one in value)):
+    if isinstance(value, list) and value and all(one == -1 for one in value):
         return None
     if isinstance(value, list):
-        return [_named(one, names, where) for one in value]
+        return [one if (name := _named(one, names)) is None else name for one in value]
     if not isinstance(value, int):
         return value
-    if not 0 <= value < len(names):
-        listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-        raise UserError(f"{where}: there is no class {value}; the file names {listed}.", code="unknown-label")
-    return names[value]
+    return names[value] if 0 <= value < len(names) else None
 
 
 def _bad(column: Any) -> list[int]:

@@ -94,6 +94,24 @@ def test_pairs_choices_and_questions_take_their_columns(open_page: Any, pick: An
     expect(said(page)).to_have_text("1 row done.")
     assert server.asked.pop()[1]["texts"] == [["left", "right"]]
 
+    pairs = {
+        "title,body": ["title", "body"],
+        "id,sentence1,sentence2,label": ["sentence1", "sentence2"],
+        "sentence,question,label": ["question", "sentence"],
+        "headline,content": ["headline", "content"],
+        "a,b,c": ["Choose a column", "Choose a column"],
+    }
+    selects = page.get_by_role("group", name="Columns of 1 row").locator("select")
+    for header, columns in pairs.items():
+        give(page, f"{header}\n{header}\n")
+        found = [selects.nth(place).locator("option:checked").inner_text() for place in (0, 1)]
+        assert found == columns, header
+    selects.nth(0).select_option("b")
+    selects.nth(1).select_option("b")
+    page.get_by_role("button", name="Classify").click()
+    expect(page.locator("#file").get_by_role("alert")).to_contain_text("one column")
+    assert not server.asked
+
     pick(page, "my choose")
     give(page, "ctx,ending0,ending1,ending2\nstart,a,b,c\nother,a,b,\nlone,a,,\n")
     expect(page.get_by_label("ending2")).to_be_checked()

@@ -278,7 +278,7 @@ def _small_data(
         chosen[RATE_NAME] = rate
     if found == before:
         enough = f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
-        return chosen, f"{enough}; {need.reason}, so the learning rate is high" if need.reason else enough
+        return chosen, f"{enough}; {need.reason}, so the learning rate is high" if RATE_NAME in chosen else enough
     few = f", all that {need.epochs} epochs of so few rows give" if makes < need.steps else ""
     reason = f"{need.reason}, and " if need.young else ""
     return chosen, (

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert import components, recipe
+from osbert import components, peers, recipe
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import local_data
@@ -176,8 +176,11 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
     >>> with_development({"dev": [("a text", "pos")]}, "train.csv")
     ({}, {'train': 'train.csv', 'dev': [('a text', 'pos')]})
     """
-    if "dev" not in settings:
+    # Rows are found under others' names, too: those of settings are translated later, and know texts and numbers only.
+    named = {name: "dev" if peers.understood(name, "", {"dev"}) else name for name in settings}
+    if "dev" not in named.values():
         return settings, data
+    settings = {named[name]: value for name, value in settings.items()}
     others = {name: value for name, value in settings.items() if name != "dev"}
     dev = settings["dev"]
     if isinstance(dev, str | Path):

@@ -7,11 +7,24 @@ import { counted, element, fill, freshId, labelled } from "./elements.js";
 const ENDINGS = ".csv,.tsv,.tab,.txt,.jsonl,.ndjson,.json";
 const USUAL = {
   text: ["text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"],
-  other: ["other", "sentence2", "text2", "hypothesis"],
   question: ["question", "query"],
   paragraph: ["paragraph", "context", "passage", "text"],
   context: ["context", "ctx", "sent1", "premise", "question", "text"],
 };
+const PAIRS = [
+  ["text", "other"],
+  ["text", "pair"],
+  ["text_a", "text_b"],
+  ["text1", "text2"],
+  ["sentence1", "sentence2"],
+  ["sentence_a", "sentence_b"],
+  ["question1", "question2"],
+  ["premise", "hypothesis"],
+  ["question", "sentence"],
+  ["question", "context"],
+  ["query", "passage"],
+  ["#1 string", "#2 string"],
+];
 const LABEL = /^(label|class|category|sentiment|target|gold_label|is_duplicate|intent|topic|score|value|similarity|rating|stars|y)$/i;
 const CHOICE = /^((choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])|(choice|ending|option|alternative|document)s)$/i;
 
@@ -44,11 +57,11 @@ function isMarked(bytes) {
 
 /**
  * Return {node, lacking, pick} that ask which columns hold the fields: `lacking()` returns what to do if a field has no
- * column yet, else ""; `pick()` returns {name: column or columns}.
+ * column yet, or another's, else ""; `pick()` returns {name: column or columns}.
  */
 export function columnControl({ header, rows }, fields, changed) {
-  const singles = fields.filter((field) => !field.several);
-  const chosen = fields.map((field) => (field.several ? ticks(field, header) : select(field, header, singles)));
+  const found = guesses(fields.filter((field) => !field.several), header);
+  const chosen = fields.map((field) => (field.several ? ticks(field, header) : select(field, header, found.get(field))));
   const node = element(
     "fieldset",
     { class: "columns-of-file", onchange: changed },
@@ -57,7 +70,9 @@ export function columnControl({ header, rows }, fields, changed) {
   );
   const lacking = () => {
     const open = chosen.find((one) => one.value() === null);
-    return open ? `Choose the column of “${open.label}”: no name in the first line says which it is.` : "";
+    if (open) return `Choose a column for “${open.label}”: none has a name that says it.`;
+    const twice = chosen.find((one, place) => chosen.slice(0, place).some((other) => other.value() === one.value()));
+    return twice ? `Choose another column for “${twice.label}”: two fields cannot have one column.` : "";
   };
   return { node, lacking, pick: () => Object.fromEntries(chosen.map((one) => [one.name, one.value()])) };
 }
@@ -84,24 +99,35 @@ function choicesOf(texts) {
   return found;
 }
 
-function select({ name, label, column: own }, header, singles) {
-  const place = singles.findIndex((field) => field.name === name);
-  const found = guess([own ?? name, name, ...(USUAL[name] ?? [])], header, { place, of: singles.length });
+function select({ name, label }, header, found) {
   const options = header.map((column, number) => element("option", { value: number }, column));
   const control = element("select", {}, found === null ? element("option", { value: "" }, "Choose a column") : null, options);
   control.value = String(found ?? "");
   return { name, label, node: labelled(control, label), value: () => (control.value ? Number(control.value) : null) };
 }
 
-/** Return the number of the column with the first of the usual names; else by its place if no other columns are left, or null. */
-function guess(usuals, header, { place, of }) {
+/**
+ * Return the number of each field's column, null if none is likely: by its name in the training data, for two texts by
+ * the usual names of pairs, else by the usual names; then, if as many columns are left as fields, those in order.
+ */
+function guesses(fields, header) {
   const names = header.map((column) => column.trim().toLowerCase());
-  for (const usual of usuals) {
-    const found = names.indexOf(usual.toLowerCase());
-    if (found >= 0) return found;
-  }
-  const left = [...names.keys()].filter((number) => !LABEL.test(names[number]) && !CHOICE.test(names[number]));
-  return left.length === of ? left[place] : null;
+  const found = new Map(fields.map((field) => [field, null]));
+  const isFree = (number) => number >= 0 && ![...found.values()].includes(number);
+  const take = (field, usuals) => {
+    const number = usuals.map((usual) => names.indexOf(usual.toLowerCase())).find(isFree);
+    if (found.get(field) === null && number !== undefined) found.set(field, number);
+  };
+  const open = () => fields.filter((field) => found.get(field) === null);
+  for (const field of fields) take(field, [field.column ?? field.name]);
+  const isPair = fields.length === 2 && fields[0].name === "text";
+  const pair = isPair && open().length === 2 ? PAIRS.find((both) => both.every((name) => names.includes(name))) : null;
+  if (pair) fields.forEach((field, place) => take(field, [pair[place]]));
+  else if (!isPair) for (const field of fields) take(field, [field.name, ...(USUAL[field.name] ?? [])]);
+  const left = [...names.keys()].filter((number) => isFree(number) && !LABEL.test(names[number]) && !CHOICE.test(names[number]));
+  const lacking = open();
+  if (left.length === lacking.length) lacking.forEach((field, place) => found.set(field, left[place]));
+  return found;
 }
 
 function ticks({ name, label }, header) {
