@@ -181,7 +181,11 @@ def _freeze(value: str, settings: Settings, known: Container[str]) -> str:
 
 
 def _flag(value: str, settings: Settings, known: Container[str]) -> str:
-    return f"It is given alone, or true or false, not {value}; the rank of LoRA is --rank." if "tuning" in known else ""
+    return f"It is given alone, or true or false, not {value}." if "scores.keep" in known else ""
+
+
+def _rank(value: str, settings: Settings, known: Container[str]) -> str:
+    return f"Give --tuning lora --rank {value}." if "rank" in known else ""
 
 
 def _said(text: str) -> Advice:
@@ -211,7 +215,8 @@ OTHER: Mapping[str, Advice] = {
     "do_train do_eval do_predict": _said("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
     "ema use_ema model_ema": _average,
     "freeze freeze_base freeze_encoder freeze_base_model": _freeze,
-    "lora use_lora keep_best keep_last cpu fp32": _flag,
+    "keep_best keep_last": _flag,
+    "lora use_lora": _rank,
     "num_labels": _said("Leave it out: labels are learnt from the training rows."),
 }
 """Names that stand for another unit, or for what is no setting here, and what to give in their place."""

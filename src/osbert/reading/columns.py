@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from osbert.errors import UserError, nearest
 
-_TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
-_PAIRS = (
+TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
+PAIRS = (
     ("text", "pair"),
     ("text_a", "text_b"),
     ("text1", "text2"),
@@ -21,6 +21,8 @@ _PAIRS = (
     ("query", "passage"),
     ("#1 string", "#2 string"),
 )
+"""Usual names, in lower case, of the column of a text, and of the columns of a pair. The page has them, too
+(server/page/table_file.js)."""
 _CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"))
 CLASS_HEADINGS = tuple(name for tier in _CLASSES for name in tier)
 """Usual names, in lower case, of a column of classes."""
@@ -78,8 +80,8 @@ def is_known(name: str) -> bool:
     """Return whether a name is a usual column name."""
     plain = name.strip().lower()
     known = {
-        *_TEXTS,
-        *(one for pair in _PAIRS for one in pair),
+        *TEXTS,
+        *(one for pair in PAIRS for one in pair),
         *(one for tier in (*_CLASSES, *_NUMBERS) for one in tier),
     }
     return plain in known
@@ -127,10 +129,10 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
     """Return the columns of the text and its pair, "" if none. Raises UserError if several fit."""
     by_name = {name.strip().lower(): name for name in columns if name not in (pair, label)}
     if not pair:
-        for first, second in _PAIRS:
+        for first, second in PAIRS:
             if first in by_name and second in by_name:
                 return by_name[first], by_name[second]
-    found = [by_name[name] for name in _TEXTS if name in by_name]
+    found = [by_name[name] for name in TEXTS if name in by_name]
     if not found and len(by_name) == 1:
         found = list(by_name.values())
     if len(found) > 1:

@@ -199,8 +199,8 @@ def _few_shot(
 ) -> tuple[dict[str, Any], str] | None:
     """Return settings for few-shot learning: below FEW_ROWS single texts with one class each, or FEW_PAIRS pairs.
 
-    Pairs need a sentence encoder, or a young one, whose vectors tell alike texts before fine-tuning can teach it to;
-    single texts need one that is not young. None if one of `LEFT_OPEN` is given, if the encoder is tuned in another
+    Pairs need a sentence encoder or a young one: few pairs teach a young encoder less than its vectors already tell.
+    Single texts need one that is not young. None if one of `LEFT_OPEN` is given, if the encoder is tuned in another
     way, or if it has no pooled sentence vectors; for pairs also if settings about epochs are given, which a linear
     layer does not have.
     """

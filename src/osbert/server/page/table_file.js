@@ -119,11 +119,11 @@ function guesses(fields, header) {
     if (found.get(field) === null && number !== undefined) found.set(field, number);
   };
   const open = () => fields.filter((field) => found.get(field) === null);
-  for (const field of fields) take(field, [field.column ?? field.name]);
+  for (const field of fields) if (field.column) take(field, [field.column]);
   const isPair = fields.length === 2 && fields[0].name === "text";
   const pair = isPair && open().length === 2 ? PAIRS.find((both) => both.every((name) => names.includes(name))) : null;
   if (pair) fields.forEach((field, place) => take(field, [pair[place]]));
-  else if (!isPair) for (const field of fields) take(field, [field.name, ...(USUAL[field.name] ?? [])]);
+  else for (const field of fields) take(field, [field.name, ...(isPair ? [] : (USUAL[field.name] ?? []))]);
   const left = [...names.keys()].filter((number) => isFree(number) && !LABEL.test(names[number]) && !CHOICE.test(names[number]));
   const lacking = open();
   if (left.length === lacking.length) lacking.forEach((field, place) => found.set(field, left[place]));
