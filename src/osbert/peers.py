@@ -6,10 +6,10 @@ unit, or is no setting here, an error says what to give in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from osbert.errors import UserError, nearest
+from osbert.errors import UserError, closest
 
 Settings = Mapping[str, Any]
 Advice = Callable[[str, Settings, Container[str]], str]
@@ -315,7 +315,8 @@ def option_advice(word: str, options: Iterable[str]) -> str:
         return f"Did you mean --{found}?"
     if advice and "verify" in names:  # the verb opens a model
         return advice
-    return suggestion(word.lstrip("-"), names).replace(" '", " --").replace("'?", "?").strip()
+    found = _likeliest(word.lstrip("-"), names)
+    return f"Did you mean --{found}?" if found else ""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -324,6 +325,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     >>> suggestion("hidden_size", ["width", "heads"]), suggestion("patience", ["pair"])
     (" Did you mean 'width'?", '')
     """
-    names = [*known]
-    found = understood(name, "", names)
-    return f" Did you mean '{found[0]}'?" if found else nearest(name, names)
+    found = _likeliest(name, [*known])
+    return f" Did you mean '{found}'?" if found else ""
+
+
+def _likeliest(name: str, known: Sequence[str]) -> str:
+    found = understood(name, "", known)
+    return found[0] if found else closest(name, known)

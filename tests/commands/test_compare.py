@@ -12,6 +12,7 @@ from scipy import stats
 import osbert
 from osbert.commands.compare import compare
 from osbert.commands.evaluate import evaluate
+from osbert.evaluation.bootstrap import wilson_interval
 from osbert.runs.compare import compare_evaluations
 from osbert.runs.evaluate import Evaluation
 from osbert.tasks import Prediction, Record
@@ -69,6 +70,9 @@ def test_several_pairs_are_corrected_by_holm() -> None:
     assert "Holm" in compared.method() and len(compared.pairs()) == 4
     assert compared.differing == [row for row in range(40) if row % 2]
     assert compare_evaluations(names, found) == compared  # a function of the rows
+    right, wrong = compared.runs[:2]
+    assert right.interval == pytest.approx(wilson_interval(40, 40)) and "Wilson" in compared.method()
+    assert wrong.metrics["accuracy"] == 0.5 and wrong.interval[0] < 0.5 < wrong.interval[1]
 
 
 def test_runs_are_compared_by_the_criterion_of_the_first() -> None:

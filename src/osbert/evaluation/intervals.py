@@ -82,7 +82,14 @@ def score_intervals(
         low, high = (score + narrowed * (bound - score) for bound in percentiles(column))
         if low < high:  # NaN is not
             intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count)
-        elif name == task.row_score and score in (0, 1):
-            low, high = wilson_interval(round(score * count), count)
-            intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count, method="Wilson")
+        elif found := uniform_interval(task, name, score, count):
+            intervals[name] = found
     return intervals
+
+
+def uniform_interval(task: Task, metric: str, score: float, rows: int) -> ScoreInterval | None:
+    """Return Wilson's interval of a rate of correct rows if all or none are correct; None for any other score."""
+    if metric != task.row_score or score not in (0, 1):
+        return None
+    low, high = wilson_interval(round(score * rows), rows)
+    return ScoreInterval(metric=metric, score=score, low=low, high=high, rows=rows, method="Wilson")

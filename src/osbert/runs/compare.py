@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import bootstrap, bootstrap_means, percentiles
+from osbert.evaluation.intervals import uniform_interval
 from osbert.evaluation.paired import McNemar, ScoreDifference, holm, mcnemar, score_difference
 from osbert.files import require_file
 from osbert.lock import claim
@@ -133,13 +134,15 @@ class RunComparison:
     def method(self) -> str:
         """Describe how the tests were made."""
         right = " McNemar's test is the exact one, two-sided." if any(test.right for test in self.tests) else ""
+        uniform = any(run.metrics[self.criterion] in (0, 1) for run in self.runs)
+        wilson = " The interval of a run whose rows are all right, or all wrong, is Wilson's." if uniform else ""
         several = (
             f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
         )
         return (
             f"Intervals and differences of {self.criterion}: percentile bootstrap over {len(self.records):,} rows, the "
-            f"same samples for all runs.{right}{several} They say how far other rows could change the result, not "
-            "another seed."
+            f"same samples for all runs.{wilson}{right}{several} They say how far other rows could change the result, "
+            "not another seed."
         )
 
 
@@ -197,7 +200,7 @@ def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> Ru
     samples = _samples(found, told)
     criterion = first.task.criterion
     runs = [
-        ComparedRun(name=name, metrics=one.metrics, interval=percentiles(sample), outcomes=own)
+        ComparedRun(name=name, metrics=one.metrics, interval=_interval(one, criterion, sample), outcomes=own)
         for name, one, sample, own in zip(names, found, samples, told)
     ]
     tests = [_test(runs[one], runs[two], criterion, (samples[one], samples[two])) for one, two in _pairs(len(runs))]
@@ -294,6 +297,12 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
                 "the columns (--text, --label), or compare runs of one task.",
                 code="invalid-value",
             )
+
+
+def _interval(one: Evaluation, criterion: str, sample: Floats) -> tuple[float, float]:
+    """Return the interval of a run's criterion by its samples, or of rows that are all right or all wrong."""
+    uniform = uniform_interval(one.task, criterion, one.metrics[criterion], len(one.records))
+    return (uniform.low, uniform.high) if uniform else percentiles(sample)
 
 
 def _samples(found: Sequence[Evaluation], told: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:

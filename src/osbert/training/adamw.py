@@ -99,7 +99,7 @@ class PlainAdamW(torch.optim.AdamW):
         if len(places) > FEW * len(weight):
             _adamw(group, columns, gradient.to_dense(), state["step"])
             return
-        apart = [column[places] for column in columns]  # (A, D)
+        apart = [column.index_select(0, places) for column in columns]  # (A, D)
         every = values.new_zeros(apart[0].shape).index_copy_(0, torch.searchsorted(places, rows), values)
         _adamw(group, apart, every, state["step"])
         weight.mul_(1 - group["lr"] * group["weight_decay"])
