@@ -81,6 +81,15 @@ def test_it_is_the_smallest_pass_that_is_about_as_fast(plan, measurements, tmp_p
     assert not measurements
 
 
+def test_a_long_run_takes_longer_to_choose(corpus, measurements, tmp_path) -> None:
+    table = [(1e2, 1), (2e2, 2), (3e2, 3)]  # 31, 31 and 41 s
+    measurements += table
+    tokens, remark = passes.choose(read_plan("cpu", TINY | {"steps": 10**6}, corpus=corpus), tmp_path)
+    assert tokens == 4096 and "too long" in remark and not measurements
+    measurements += table
+    assert passes.choose(read_plan("cpu", TINY, corpus=corpus), tmp_path)[0] == 1024
+
+
 def test_all_processes_choose_alike(plan, measurements, monkeypatch, tmp_path) -> None:
     """A process whose own memory suffices follows another whose does not."""
     monkeypatch.setattr(

@@ -39,8 +39,8 @@ GAIN = 1.02
 """A larger pass is worth a further doubling if it is faster by this factor."""
 ROOM = 0.7
 """Fraction of the free memory that a run may take; the rest is for what grows later, and for other programs."""
-SECONDS, PART = 20.0, 0.03
-"""Longest time of the test; with a time budget at most this fraction of it."""
+SECONDS, LONGEST, SHARE, PART = 20.0, 120.0, 0.005, 0.03
+"""Longest time of the test: SECONDS, for long runs this SHARE of them up to LONGEST; at most PART of a time budget."""
 WARM, ROUNDS = 1.0, 2
 """Seconds from which a pass needs no second one to warm up or to be sure, and passes that are timed below that."""
 SLOWER, FULL = "more are no faster", "memory is free for no more"
@@ -133,7 +133,6 @@ class PassTest:
         loader = self._loader(group.size, 0)
         self.trainer = Trainer(build_learner(plan), loader, settings.optimizer, training, scratch, group)
         self.processor = self.trainer.processor
-        self.seconds = min(SECONDS, PART * 60 * settings.minutes or SECONDS)
         self.weights = BYTES * sum(local(weight).numel() for weight in self.trainer.weights)
         reset_memory(self.processor)
         self.before = peak_memory(self.processor)
@@ -156,9 +155,16 @@ class PassTest:
                 return found, FULL
             # So a round takes twice as long; but a whole step's has one pass, not two of half its tokens.
             following = measured.round_seconds * (1 if 2 * tokens >= step else 2)
-            if sum(one.seconds for one in found) + following > self.seconds:
+            if sum(one.seconds for one in found) + following > self._limit(measured.speed, step):
                 return found, "larger ones take too long to try"
         return found, "all there are"
+
+    def _limit(self, speed: float, step: float) -> float:
+        """Return the longest time of the test in seconds; the run has steps of `step` tokens at `speed` a second."""
+        minutes = self.plan.settings.minutes
+        run = 60 * minutes or self.plan.settings.training.steps * step / speed
+        most = min(max(SECONDS, SHARE * run), LONGEST)
+        return min(most, PART * run) if minutes else most
 
     def _measured(self, tokens: int, *, whole: bool) -> Pass | None:
         """Return the measurements of passes of at most `tokens` tokens, None if memory ran out; `whole`: of a step."""

@@ -27,9 +27,9 @@ from osbert.training.memory import device_memory
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
 """Default recipe whose size is varied, by kind of device."""
-ASSUMED_GPU, ASSUMED_SHARE = "H100", 0.35
+ASSUMED_GPU, ASSUMED_SHARE = "H100", 0.2
 """The assumed GPU for --gpu on a machine without one, and the fraction of its published peak that training reaches at
-a width of 768 or more; at smaller widths it is lower in proportion."""
+a width of 768 or more, as measured with BERT BASE (docs/results.md); at smaller widths it is lower in proportion."""
 OURS = "# `osbert plan` may write this file anew as long as nobody has changed it ({})."
 """First line of a recipe, with a hash of the rest of the file."""
 LOADING = 0.1
@@ -186,8 +186,8 @@ def remarks(found: SizeComparison) -> Iterator[str]:
     if found.absent:
         yield (
             "There is no GPU here, so nothing of this is measured but the loader: "
-            f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, and less for models narrower "
-            "than 768."
+            f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, which BERT BASE reached, and "
+            "less for models narrower than 768."
         )
     else:
         yield "~ is worked out from the sizes that were trained; memory and disk are for the whole run."
