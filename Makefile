@@ -1,4 +1,4 @@
-# make install | demo | test | test-ray | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | test-ray | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test test-ray faults check map notebook tutorials docs gpu-ready gpu gpu-more clean browser
+.PHONY: help install demo test test-ray faults check map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -26,6 +26,7 @@ help:
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
 	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
 	@echo "make gpu-more  the further measurements on a GPU, with results beside those of make gpu"
+	@echo "make gpu-recipes  bert-paper and bert-fast for 8 minutes each on a GPU, then GLUE (26 minutes), likewise"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
 
 install: $(VENV)/.installed
@@ -64,13 +65,14 @@ docs: $(VENV)/.installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "the site is build/site/index.html"
 
-gpu-ready: $(VENV)/.made
+gpu-ready: $(VENV)/.installed
 	@$(BIN)/python tools/gpu_ready.py
 
 # With the Python that has torch for CUDA: nothing is installed. A stage that fails or runs out of time stops no other.
 gpu: STAGES := tests base large encoding
 gpu-more: STAGES := generation flex
-gpu gpu-more:
+gpu-recipes: STAGES := recipe-paper recipe-fast recipe-scores
+gpu gpu-more gpu-recipes:
 	@status=0; for stage in $(STAGES); do \
 		echo "$$stage:"; $(GPU_PYTHON) benchmarks/gpu.py $$stage --out $(GPU_OUT) || status=$$?; \
 	done; exit $$status

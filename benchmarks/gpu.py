@@ -4,7 +4,8 @@
         [--lengths 128,512] [--sides 'osbert,sdpa bf16']                        # less of base and large, in less time
 
 Before, on a machine with network and no GPU: `make gpu-ready` (tools/gpu_ready.py) puts the packages that the GPU's
-machine may lack into build/gpu/wheels. `make gpu` runs the first set of stages, most telling first:
+machine may lack into build/gpu/wheels, and texts into build/gpu/texts; both must be on that machine, and no other part
+of build/. `make gpu` runs the first set of stages, most telling first:
 
     tests      the tests that need CUDA, one file after the other: varlen beside reference, halving, exact resumption
     base       pretraining of BERT BASE at 128 and 512 tokens beside transformers
@@ -16,9 +17,15 @@ machine may lack into build/gpu/wheels. `make gpu` runs the first set of stages,
     generation     osbert beside transformers' generate, greedily and with 4 beams
     flex           flex attention beside varlen and sdpa
 
+`make gpu-recipes` runs those that compare recipes, which leave their models in build/gpu/recipes:
+
+    recipe-paper   bert-paper pretrained for 8 minutes
+    recipe-fast    bert-fast pretrained for 8 minutes
+    recipe-scores  both fine-tuned on SST-2, MRPC and RTE, or one if the other is not there
+
 A stage starts no measurement after its time is up, and ends a side that does not answer by then. Each measurement is
 in DIR/STAGE.json the moment it is made; DIR/STAGE.md has the rows for docs/results.md, and DIR/STAGE.log what the
-processes said. The exit status is 1 when something failed, 3 when time ran out before all was measured.
+processes said. The exit status is 1 when something failed, 3 when something was left out, mostly for want of time.
 """
 
 from __future__ import annotations
@@ -109,10 +116,10 @@ class Account:
         kept.update(found, row=list(row))
         self.write()
 
-    def leave_out(self, what: str) -> None:
-        """Note that something is not begun because the time is up."""
+    def leave_out(self, what: str, why: str = "time is up") -> None:
+        """Note that something is not begun."""
         self.left_out.append(what)
-        print(f"{self.clock.spent:6.0f} s  time is up: {what} left out", flush=True)
+        print(f"{self.clock.spent:6.0f} s  {why}: {what} left out", flush=True)
         self.write()
 
     def write(self) -> None:
@@ -286,6 +293,13 @@ def run_flex(account: Account, chosen: argparse.Namespace) -> None:
     gpu_flex.measure(account, chosen)
 
 
+def run_recipes(account: Account, chosen: argparse.Namespace) -> None:
+    """Pretrain by a recipe for minutes, or measure what that was worth."""
+    import gpu_recipes
+
+    gpu_recipes.measure(account, chosen)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """A stage, the seconds it may take, and the head of its table."""
@@ -304,6 +318,7 @@ SPEED = (
     "GPU memory, MB",
     "compiling and warming, s",
 )
+PRETRAINED = ("recipe", "minutes", "steps", "tokens", "held-out MLM loss", "right", "NSP")
 STAGES = {
     "tests": Stage(run=run_tests, seconds=390, header=("tests", "passed", "failed", "skipped", "time")),
     "base": Stage(run=run_pretraining, seconds=330, header=SPEED),
@@ -326,6 +341,9 @@ MORE = {
         seconds=180,
         header=("lengths up to", "kernel", "ms a pass", "first pass, s", "largest distance from reference"),
     ),
+    "recipe-paper": Stage(run=run_recipes, seconds=535, header=PRETRAINED),
+    "recipe-fast": Stage(run=run_recipes, seconds=535, header=PRETRAINED),
+    "recipe-scores": Stage(run=run_recipes, seconds=500, header=("recipe", "seeds", "SST-2", "MRPC", "MRPC F1", "RTE")),
 }
 """The further stages."""
 
@@ -359,6 +377,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready", type=Path, default=READY, help="the folder that make gpu-ready made")
     parser.add_argument("--lengths", default="128,512", help="of base and large")
     parser.add_argument("--sides", default="", help="of base and large; those named warm up beside each other")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of recipe-paper and recipe-fast")
     parser.add_argument("--small", action="store_true", help="tiny models, for a look at the script itself")
     return run(parser.parse_args(words))
 

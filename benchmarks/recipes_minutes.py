@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,6 +59,9 @@ POSITIVE = {"SST-2": "1", "MRPC": "1", "RTE": "entailment"}
 """The tasks, and the label whose F1 is told."""
 TEXTS = (("#1 String", "#2 String"), ("sentence1", "sentence2"), ("sentence",))
 """The columns of the texts in GLUE's tables."""
+PRETRAINED = ("recipe", "minutes", "steps", "tokens", "held-out MLM loss", "accuracy", "NSP")
+SCORED = ("SST-2 accuracy", "MRPC accuracy", "MRPC F1", "RTE accuracy")
+"""The columns of the table."""
 NEVER = 10**9
 
 
@@ -85,8 +89,9 @@ class Side:
     scores: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
 
-def main() -> None:
-    options = arguments()
+def main(words: Sequence[str] | None = None) -> None:
+    words = sys.argv[1:] if words is None else words
+    options = arguments(words)
     if options.pretrain:
         pretrain(options.pretrain, options)
         return
@@ -97,7 +102,8 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # of the processes that are started
         torch.set_num_threads(threads)
         with ThreadPoolExecutor(options.jobs) as pool:
-            minutes = list(pool.map(timed, sides))  # nothing is measured while another side trains
+            # Nothing is measured while another side trains.
+            minutes = list(pool.map(lambda side: timed(side, words), sides))
         for side, taken in zip(sides, minutes):
             side.facts = {"minutes": taken, **measure(side, options)}
             print(f"{side.name}: {side.facts}", flush=True)
@@ -115,11 +121,14 @@ def main() -> None:
     table(sides, options)
 
 
-def timed(side: Side) -> float:
-    """Pretrain a side in a process of its own; return the minutes that it took."""
+def timed(side: Side, words: Sequence[str], **process: Any) -> float:
+    """Pretrain a side in a process of its own; return the minutes that it took.
+
+    `words`: this script's arguments. `process`: those of subprocess.run, such as `timeout`, whose errors are raised.
+    """
     begun = time.perf_counter()
-    command = [sys.executable, __file__, *sys.argv[1:], f"--pretrain={side.name}", f"--out={side.run}"]
-    subprocess.run(command, check=True)
+    command = [sys.executable, __file__, *words, f"--pretrain={side.name}", f"--out={side.run}"]
+    subprocess.run(command, check=True, **process)
     return (time.perf_counter() - begun) / 60
 
 
@@ -227,21 +236,25 @@ def read(path: Path) -> list[Record]:
 
 def table(sides: Sequence[Side], options: argparse.Namespace) -> None:
     """Print what was measured, a side a row, as Markdown."""
-    scores = [
-        f"{task} {kind}" for task in POSITIVE for kind in (("accuracy", "F1") if task == "MRPC" else ("accuracy",))
-    ]
-    heading = ["recipe", "minutes", "steps", "tokens", "held-out MLM loss", "accuracy", "NSP", *scores]
+    heading = [*PRETRAINED, *SCORED]
     print(f"\nlayers {options.layers}, width {options.width}, {options.minutes:g} minutes, {options.seeds} seeds")
     print("| " + " | ".join(heading) + " |\n" + "|---" * len(heading) + "|")
     for side in sides:
-        facts = side.facts
-        cells = [side.name, f"{facts['minutes']:.1f}", f"{facts['steps']:,}", f"{facts['tokens'] / 1e6:.1f}M"]
-        cells += [f"{facts['mlm.loss']:.3f}", f"{facts['mlm.accuracy']:.1%}"]
-        cells += [f"{facts['nsp.accuracy']:.1%}" if "nsp.accuracy" in facts else "-"]
-        for task, found in side.scores.items():
-            kinds = ("accuracy", f"f1/{POSITIVE[task]}") if task == "MRPC" else ("accuracy",)
-            cells += [spread([run[kind] for run in found]) for kind in kinds]
-        print("| " + " | ".join(cells) + " |")
+        print("| " + " | ".join([*pretrained(side), *scored(side)]) + " |")
+
+
+def pretrained(side: Side) -> list[str]:
+    """Return a side's cells under PRETRAINED."""
+    facts = side.facts
+    cells = [side.name, f"{facts['minutes']:.1f}", f"{facts['steps']:,}", f"{facts['tokens'] / 1e6:.1f}M"]
+    cells += [f"{facts['mlm.loss']:.3f}", f"{facts['mlm.accuracy']:.1%}"]
+    return [*cells, f"{facts['nsp.accuracy']:.1%}" if "nsp.accuracy" in facts else "-"]
+
+
+def scored(side: Side) -> list[str]:
+    """Return a side's cells under SCORED; "-" for a task without scores."""
+    kinds = [(task, kind) for task in POSITIVE for kind in ("accuracy", *([f"f1/{POSITIVE[task]}"] * (task == "MRPC")))]
+    return [spread([run[kind] for run in side.scores[task]]) if task in side.scores else "-" for task, kind in kinds]
 
 
 def spread(values: Sequence[float]) -> str:
@@ -250,7 +263,8 @@ def spread(values: Sequence[float]) -> str:
     return f"{100 * statistics.mean(values):.1f}{deviation}"
 
 
-def arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; `words` in place of the command's own arguments."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="GLUE's folder; without it nothing is fine-tuned")
@@ -271,7 +285,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="sides at work at a time; leave it at 1 on a GPU")
     parser.add_argument("--out", type=Path, help="keep the pretraining runs in this folder")
     parser.add_argument("--pretrain", default="", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

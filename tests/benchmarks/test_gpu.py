@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import lzma
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable
@@ -12,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+WORDS = ("joy", "grief", "rain", "music", "war", "love")
 
 
 @pytest.fixture
@@ -172,7 +176,65 @@ def test_flex_attention_in_small(stage, tmp_path: Path) -> None:
     assert all(one["distance"] < 0.05 for one in found["measurements"])
 
 
-@pytest.mark.parametrize("name", ["generation", "flex"])
+@pytest.fixture
+def texts(script: Callable[[str], ModuleType], tmp_path: Path) -> Path:
+    """Data in the form of the real ones, packed for the stages of recipes."""
+    data = tmp_path / "data"
+    lines = [f"A film of {a} and {b}. It was {a} to see, and {b} to hear." for a in WORDS for b in WORDS]
+    pairs = [f"{a} films\ta film of {b}" for a in WORDS for b in WORDS]
+    files = {
+        "SST-2": ["sentence\tlabel", *(f"{line}\t{number % 2}" for number, line in enumerate(lines))],
+        "MRPC": ["Quality\t#1 String\t#2 String", *(f"{number % 2}\t{pair}" for number, pair in enumerate(pairs))],
+        "RTE": ["sentence1\tsentence2\tlabel", *(f"{pair}\t{'not_' * (len(pair) % 2)}entailment" for pair in pairs)],
+    }
+    for task, table in files.items():
+        (data / "glue" / task).mkdir(parents=True)
+        for name in ("msr_paraphrase_train.txt",) if task == "MRPC" else ("train.tsv", "dev.tsv", "test.tsv"):
+            (data / "glue" / task / name).write_text("\n".join(table[:30]) + "\n")
+    (data / "text").mkdir()
+    documents = "".join(json.dumps({"text": line}) + "\n" for line in lines * 4)
+    (data / "text" / "reviews.jsonl.xz").write_bytes(lzma.compress(documents.encode()))
+    packed = tmp_path / "texts"
+    assert script("gpu_texts").pack(data, packed, vocabulary=100)
+    return packed
+
+
+def test_recipes_and_their_scores_in_small(stage, tmp_path: Path, texts: Path) -> None:
+    for name in ("recipe-paper", "recipe-fast"):
+        status, found = stage(name, "--seconds", "500")
+        assert status == 0, (tmp_path / "out" / f"{name}.log").read_text()
+        [row], [one] = rows(tmp_path, name), found["measurements"]
+        assert (
+            row[0].startswith(name.replace("recipe", "bert")) and row[2] == "2" and row[4] == f"{one['mlm.loss']:.3f}"
+        )
+        assert (tmp_path / "recipes" / name.replace("recipe", "bert") / "model.safetensors").is_file()
+    status, found = stage("recipe-scores", "--seconds", "500")
+    assert status == 0 and len(found["measurements"]) == 2
+    for row, one in zip(rows(tmp_path, "recipe-scores"), found["measurements"]):
+        assert one["side"] == row[0] and row[1] == "1" and [*one["scores"]] == ["SST-2", "MRPC", "RTE"]
+        assert [float(cell) for cell in row[2:]] == [
+            round(100 * one["scores"][task][0][kind], 1)
+            for task, kind in (("SST-2", "accuracy"), ("MRPC", "accuracy"), ("MRPC", "f1/1"), ("RTE", "accuracy"))
+        ]
+
+
+def test_recipes_that_fail_or_have_no_time_say_so(gpu, stage, script, tmp_path: Path, texts: Path, monkeypatch) -> None:
+    recipes = script("gpu_recipes")
+    status, found = stage("recipe-scores", "--seconds", "500")
+    assert status == gpu.UNFINISHED and len(found["left_out"]) == 2  # nothing was pretrained
+    monkeypatch.setattr(recipes, "AFTER", 499.9)
+    status, found = stage("recipe-fast", "--seconds", "500")
+    assert status == 1 and found["measurements"][0]["error"].endswith("was not done in time")
+    monkeypatch.setattr(recipes, "AFTER", 0)
+    monkeypatch.setattr(recipes, "FEW", "--no-such-option 1")
+    status, found = stage("recipe-fast", "--seconds", "500")
+    assert status == 1 and "no-such-option" in found["measurements"][0]["error"]
+    shutil.rmtree(texts)
+    status, found = stage("recipe-fast", "--seconds", "500")
+    assert status == 1 and "make gpu-ready" in found["measurements"][0]["error"]
+
+
+@pytest.mark.parametrize("name", ["generation", "flex", "recipe-paper", "recipe-fast", "recipe-scores"])
 def test_a_further_stage_without_time_starts_nothing(gpu, stage, name: str) -> None:
     status, found = stage(name, "--seconds", "0")
     assert status == gpu.UNFINISHED
@@ -218,10 +280,11 @@ def test_wheels_are_made_ready(script, tmp_path: Path, monkeypatch, capsys) -> N
         (folder / "some-1.0-py3-none-any.whl").write_bytes(b"0" * 1000)
 
     monkeypatch.setattr(ready.subprocess, "run", download)
-    assert ready.main(["--out", str(tmp_path), "--python", "3.12"]) == 0
-    assert ready.main(["--out", str(tmp_path)]) == 0  # a second time begins anew
+    words = ["--out", str(tmp_path), "--data", str(tmp_path / "none")]
+    assert ready.main([*words, "--python", "3.12"]) == 0
+    assert ready.main(words) == 0  # a second time begins anew
     assert "--only-binary=:all:" in ran[0] and ran[0][ran[0].index("--python-version") + 1] == "3.12"
     assert not [word for word in ran[0] if word.startswith("torch")]
     monkeypatch.setattr(ready, "LARGEST", 999)
-    assert ready.main(["--out", str(tmp_path)]) == 1
-    assert "1 wheels" in capsys.readouterr().out
+    assert ready.main(words) == 1
+    assert "1 wheels" in (said := capsys.readouterr().out) and "no texts" in said
