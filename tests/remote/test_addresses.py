@@ -69,6 +69,10 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     assert osbert.evaluate("s3://box/run", data="s3://box/labelled.csv")["accuracy"] in (0, 1)
     with refusal("missing-file", "s3://box/none.csv"):
         osbert.finetune("classify", model=runs["encoder"], data="s3://box/none.csv", out=tmp_path / "tuned")
+    for dev in ("dev", "classify.dev"):
+        with refusal("missing-file", "s3://box/none.csv"):
+            call = {"data": "s3://box/labelled.csv", dev: "s3://box/none.csv", "out": tmp_path / "tuned"}
+            osbert.finetune("classify", model=runs["encoder"], **call)
     osbert.explain("s3://box/run", "s3://box/in.csv", out="s3://box/why", points=4, check=False)
     assert {"box/why/rows.csv", "box/why/report.html"} <= set(s3.find("box"))
     assert not any(path.is_file() for path in (tmp_path / "cache" / "outputs").rglob("*")), "uploaded, then removed"

@@ -18,6 +18,7 @@ from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer, PieceRun, shares
 from osbert.errors import UserError
 from osbert.evaluation import forward
+from osbert.files import require_file
 from osbert.models.contract import Backbone, HeadVectors
 from osbert.reports.attention_page import write_attention
 
@@ -140,6 +141,7 @@ class TextAttention:
         For a long text the weights are stored with fewer levels to fit; the page states the precision of every figure.
         """
         target = Path(path)
+        require_file(target)
         if target.suffix.lower() != ".html":
             raise UserError(f"{target}: this is a page. Name a file that ends in .html.", code="unknown-output-format")
         if not megabytes > 0:

@@ -27,6 +27,8 @@ STEP = re.compile(r"step-(\d+)")
 """The name of the folder of a checkpoint."""
 UPLOADED = ".uploaded"
 """The file beside a local folder whose marker is in the store: if the store has none, the folder was removed there."""
+FETCHED = ".fetched"
+"""The folder beside a local folder in which that of the store appears, once it is whole."""
 READ_FIRST = "config.json"
 """The file without which no model is opened: of a finished folder it is uploaded after all others but the marker."""
 OTHERS = ("begun-with-other-settings", "output-holds-something-else")
@@ -188,12 +190,13 @@ class StoredFolder(OutputFolder):
         return True
 
     def leave(self, *, whole: bool) -> None:
-        """Remove the local folder if the store has all of it, or it is not kept. `whole`: a push has succeeded."""
-        if (
-            whole
-            or not self.form.kept
-            or self._local() == {name: self.sent[name] for name in self.sent if (self.path / name).is_file()}
-        ):
+        """Remove the local folder if the store has all of it, or it is not kept. `whole`: a push has succeeded.
+
+        Unfinished work that lies beside the folder is not in the store.
+        """
+        beside = [one for one in self.path.parent.iterdir() if one != self.path and not one.name.startswith(".")]
+        sent = {name: self.sent[name] for name in self.sent if (self.path / name).is_file()}
+        if whole or not self.form.kept or (not beside and self._local() == sent):
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     @property
@@ -223,7 +226,11 @@ class StoredFolder(OutputFolder):
             shutil.rmtree(self.path, ignore_errors=True)
             self._uploaded.unlink(missing_ok=True)
             listing = self.address.listing(self.files, without)
-            self.address.fetch_into(self.files, listing, self.path.parent, without)
+            aside = self.path.with_name(FETCHED)
+            shutil.rmtree(aside, ignore_errors=True)
+            self.address.fetch_into(self.files, listing, aside, without)
+            (aside / self.path.name).replace(self.path)
+            aside.rmdir()
             self._uploaded.touch()
         self.sent = self._local()
 

@@ -23,6 +23,7 @@ from osbert.models.generation.settings import GivenOptions
 from osbert.models.generation.written import Generation
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.embed.addresses import local_texts
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import EmbeddedOptions
@@ -91,6 +92,12 @@ def generate_file(
     same call resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable
     rows, and if the unfinished work is of another call.
     """
+    with local_texts(texts, out) as (local, place):
+        return _generate(model, local, out=place, options=options, watch=watch)
+
+
+def _generate(model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch) -> GenerationTally:
+    """Generate for the rows of a local file into a local output."""
     require_row_file(out, [texts.path])
     with ExitStack() as held:
         work = None

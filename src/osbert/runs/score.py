@@ -27,6 +27,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.embed.addresses import local_texts
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import EmbeddedOptions
@@ -107,6 +108,12 @@ def score_file(
     A stream gets JSON lines. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it. Raises
     UserError if the model has no language head, and, before anything is written, with every text that cannot be scored.
     """
+    with local_texts(texts, out) as (local, place):
+        return _score(model, local, out=place, options=options, watch=watch)
+
+
+def _score(model: Path, texts: TextFile, *, out: Path | TextIO, options: ScoringKeywords, watch: Watch) -> ScoringTally:
+    """Score the texts of a local file into a local output, or a stream."""
     with ExitStack() as held:
         if isinstance(out, Path):
             require_row_file(out, (texts.path,))

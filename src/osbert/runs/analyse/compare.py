@@ -37,6 +37,7 @@ from osbert.runs.analyse.run import (
     REPORT,
     ModelAnalysis,
     analysis_text,
+    local_analysis,
     refuse_other_analysis,
 )
 from osbert.runs.analyse.settings import ComparisonRequest
@@ -70,8 +71,16 @@ def compare(
     Writes analysis.json and report.html into the folder `out`. Results of finished models are kept in OUT.unfinished.
     Raises UserError for data without texts, models that cannot be read, and a run without intermediate models.
     """
-    refuse_foreign(out, "a comparison", (JSON, REPORT))
     request.analysis.check()
+    with local_analysis(data, out) as (place, folder):
+        return replace(_compare(models, data=place, out=folder, request=request, watch=watch), folder=out)
+
+
+def _compare(
+    models: Sequence[Path], *, data: Path, out: Path, request: ComparisonRequest, watch: Watch
+) -> ModelAnalysis:
+    """Compare models on local data into a local folder."""
+    refuse_foreign(out, "a comparison", (JSON, REPORT))
     files = AnalysisFiles.find(data).forms[TEXTS]
     if not files:
         raise UserError(f"{data} holds no text, which models are compared on.", code="no-data")

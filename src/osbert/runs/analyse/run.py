@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,9 @@ from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_text
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
+from osbert.remote.addresses import local_copy, shown
+from osbert.remote.cache import reading_copies
+from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.analyse.data import AnalysisFiles
 from osbert.runs.analyse.opened import KINDS, AnalysisSource, OpenedAnalysis, figures_path, kinds_of
@@ -27,6 +30,8 @@ from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinishe
 from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
+FORM = FolderForm(marker=JSON)
+"""An analysis on an object store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +68,7 @@ class ModelAnalysis:
     def lines(self) -> list[str]:
         """Return sentences on the figures and the notes."""
         counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
-        return [*self.notes, f"figures: {counts}", f"-> {self.folder / REPORT}"]
+        return [*self.notes, f"figures: {counts}", f"-> {shown(self.folder / REPORT)}"]
 
 
 def analyse(
@@ -80,11 +85,28 @@ def analyse(
     are kept in OUT.unfinished. If `out` holds this very analysis, it is read and nothing is computed. Raises UserError
     when the arguments cannot be, and when the earlier run was another one.
     """
+    request.analysis.check()
+    plan = request.work.plan()
+    with local_analysis(data, out) as (place, folder):
+        source = AnalysisSource(model=model, data=place, request=request)
+        return replace(_analyse(source, plan, out=folder, watch=watch), folder=out)
+
+
+@contextmanager
+def local_analysis(data: Path, out: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the local paths of data and of an output folder, which is uploaded when the block ends.
+
+    An earlier analysis that lies there is fetched first. Errors of the block name the addresses.
+    """
+    with output_folder(out, FORM, inputs=[data]) as own, reading_copies():
+        yield local_copy(data), own.path
+
+
+def _analyse(source: AnalysisSource, plan: TaskPlan | None, *, out: Path, watch: Watch) -> ModelAnalysis:
+    """Analyse a model on local data into a local folder."""
+    data = source.data
     AnalysisFiles.find(data).refuse_nothing(data, tables=True)  # before the model is opened, which may read tables
     refuse_foreign(out, "an analysis", (JSON, REPORT))
-    request.analysis.check()
-    source = AnalysisSource(model=model, data=data, request=request)
-    plan = request.work.plan()
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished analysis"))
         folder = held.enter_context(claim(out))

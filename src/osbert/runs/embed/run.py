@@ -21,9 +21,10 @@ from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.remote.addresses import local_copy, local_output, shown
-from osbert.remote.cache import address_of, reading_copies
+from osbert.remote.addresses import shown
+from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.embed.addresses import local_texts
 from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (
     LINES,
@@ -102,16 +103,9 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
-    with reading_copies():
-        if not isinstance(out, Path) or is_streamed(out):
-            return _embed(model, _local(texts), out=out, vectors=vectors, opening=opening, watch=watch)
-        with local_output(out, inputs=[texts.path]) as local:
-            done = _embed(model, _local(texts), out=local, vectors=vectors, opening=opening, watch=watch)
-        return replace(done, path=out)
-
-
-def _local(texts: TextFile) -> TextFile:
-    return replace(texts, path=local_copy(texts.path))
+    with local_texts(texts, out) as (local, place):
+        done = _embed(model, local, out=place, vectors=vectors, opening=opening, watch=watch)
+    return replace(done, path=out) if done.path and isinstance(out, Path) else done
 
 
 def _embed(

@@ -178,20 +178,26 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
     """
     # Rows are found under others' names, too: those of settings are translated later, and know texts and numbers only.
     named = {name: "dev" if peers.understood(name, "", {"dev"}) else name for name in settings}
+    settings = {name: _as_path(value) if name.endswith(".dev") else value for name, value in settings.items()}
     if "dev" not in named.values():
         return settings, data
     settings = {named[name]: value for name, value in settings.items()}
     others = {name: value for name, value in settings.items() if name != "dev"}
     dev = settings["dev"]
     if isinstance(dev, str | Path):
-        found = local_data(dev)
-        return {**others, "dev": found if isinstance(found, str) else str(found)}, data
+        return {**others, "dev": _as_path(dev)}, data
     if isinstance(data, str | Path) and Path(data).is_dir():
         raise UserError(
             f"dev holds rows, and data is the folder {data}: give the training file, or rows, as data.",
             code="invalid-value",
         )
     return others, {**(data if isinstance(data, Mapping) else {"train": data}), "dev": dev}
+
+
+def _as_path(dev: Any) -> Any:
+    """Return a path of development rows as a text, that of the copy for an address; rows in memory as they are."""
+    found = local_data(dev)
+    return str(found) if isinstance(found, Path) else found
 
 
 def check_few(built: Any) -> None:
