@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import osbert
+from osbert.corpus import executors
 from osbert.corpus.executors import ExecutorStage, PendingTasks
 from osbert.runs import explained_rows, row_tasks
 from osbert.runs.embed import windows
 from osbert.runs.predict import rows
+from osbert.runs.predict import run as predict_run
 from osbert.runs.row_tasks import divided
 from refusals import refusal
 
@@ -171,6 +173,46 @@ def test_a_killed_process_is_started_again(runs: dict[str, Path], file: Path, tm
     assert killed
     osbert.predict(runs["classifier"], file, out=tmp_path / "one.csv")
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
+
+
+def test_of_three_tasks_the_killed_one_alone_is_written_again(
+    runs: dict[str, Path], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the second task is killed when it starts, and is not started again by the same command."""
+    monkeypatch.setattr(executors, "TRIES", 1)
+    monkeypatch.setattr(rows, "TEXTS", 16)  # of this process, which divides the rows
+    three = {**TASKS, "workers": 3}
+    out, join = tmp_path / "two.csv", predict_run.joined
+    parts = out.with_name("two.csv.unfinished") / "tasks-3"
+    times: list[dict[str, int]] = []
+
+    def written() -> dict[str, int]:
+        """Return when each part was written last, by the name of its task."""
+        return {path.parent.name: path.stat().st_mtime_ns for path in sorted(parts.glob("task-*/rows.bin"))}
+
+    def kill() -> None:
+        while len(children := multiprocessing.active_children()) < 3:
+            time.sleep(0.01)
+        sorted(children, key=lambda child: int(child.name.rpartition("-")[2]))[1].kill()
+
+    def joined(*given: Any) -> Any:
+        times.append(written())
+        return join(*given)
+
+    monkeypatch.setattr(predict_run, "joined", joined)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with refusal("child-failed", "Task 1"):
+        osbert.predict(runs["classifier"], file, out=out, **three)
+    killer.join()
+    before = written()
+    assert [*before] == ["task-00000", "task-00002"]
+    osbert.predict(runs["classifier"], file, out=out, **three)
+    [after] = times
+    assert [*after] == ["task-00000", "task-00001", "task-00002"]
+    assert before.items() <= after.items() and after["task-00001"] > max(before.values())
+    osbert.predict(runs["classifier"], file, out=tmp_path / "one.csv")
+    assert (tmp_path / "one.csv").read_bytes() == out.read_bytes()
 
 
 def test_settings_that_do_not_go_together(runs: dict[str, Path], file: Path, tmp_path: Path) -> None:
