@@ -22,9 +22,9 @@ from osbert.runs.finetune.defaults import (
     EPOCHS,
     NARROW,
     NARROW_RATE,
+    PLACE_EPOCHS,
     RATE,
     STEPS,
-    TAG_EPOCHS,
     fill_defaults,
     keep_last_of_few,
     small_data,
@@ -149,15 +149,27 @@ def test_few_development_rows_choose_no_epoch(
 
 
 @pytest.mark.parametrize(("width", "rate"), [(NARROW, NARROW_RATE), (768, RATE)])
-def test_few_sentences_with_tags_get_more_steps_than_few_texts(
+def test_few_rows_whose_labels_have_places_get_more_steps_than_few_texts(
     plan: Callable[..., FinetunePlan], width: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("Ada B-PER\nsings O\n\n" * 20)  # 18 of them learn: 3 steps an epoch
     be_wide(width, monkeypatch)
-    assert values(plan(data=tagged, task="tag")) == {"batch": BATCH, "epochs": TAG_EPOCHS, "learning_rate": rate}
+    assert values(plan(data=tagged, task="tag")) == {
+        "batch": BATCH,
+        "epochs": PLACE_EPOCHS["tokens"],
+        "learning_rate": rate,
+    }
     given = {"batch": 4, "epochs": 3, "learning_rate": 3e-5}
     assert values(plan("--batch", "4", data=tagged, task="tag")) == given
+    asked = tmp_path / "asked.jsonl"
+    questions = [{"question": "who?", "context": f"Ada sings {n}", "answer": "Ada"} for n in range(20)]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in questions))
+    assert values(plan(data=asked, task="span")) == {
+        "batch": BATCH,
+        "epochs": PLACE_EPOCHS["span"],
+        "learning_rate": rate,
+    }
 
 
 @pytest.mark.parametrize(

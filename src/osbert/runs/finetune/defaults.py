@@ -25,13 +25,13 @@ STEPS = 200
 """Fewest optimiser steps that the defaults aim at. With fewer, a classifier may not have learnt anything."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """Smallest batch, most epochs, and the learning rate for few rows."""
-TAG_STEPS, TAG_EPOCHS = 600, 50
-"""Fewest steps and most epochs for tags of published encoders: each word is learnt from, so more passes over few rows
-still teach, where one class a row does not (docs/results.md)."""
+PLACE_STEPS, PLACE_EPOCHS = 600, {"tokens": 50, "span": 25}
+"""Fewest steps and most epochs of published encoders where labels have places in the text, by the tasks' form: each
+word is learnt from, so more passes over few rows still teach, where one class a row does not (docs/results.md)."""
 NARROW, NARROW_RATE = 512, 1e-4
 """Widest encoder that has this rate, measured with a width of 384: with the paper's batch, which is four times that of
-few rows, and for tags. Small models take higher rates than large ones (google-research/bert's README lists 3e-4 to 3e-5
-for them, BERT's paper 5e-5 to 2e-5)."""
+few rows, and for labels with places. Small models take higher rates than large ones (google-research/bert's README
+lists 3e-4 to 3e-5 for them, BERT's paper 5e-5 to 2e-5)."""
 YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
@@ -67,20 +67,22 @@ class TrainingDemand:
 
     @classmethod
     def of(cls, plan: FinetunePlan) -> TrainingDemand:
-        """Return the demand of a plan's encoder, by its pretraining tokens if known, for tags or for other tasks."""
-        tokens, tags = pretrained_tokens(plan.model), all(task.form == "tokens" for task in plan.tasks)
+        """Return the demand of a plan's encoder, by its pretraining tokens if known, and by the tasks."""
+        tokens, forms = pretrained_tokens(plan.model), {task.form for task in plan.tasks}
+        # 0 if a task has labels without places.
+        placed = min(PLACE_EPOCHS.get(form, 0) for form in forms)
         if tokens is not None and tokens < YOUNG:
             # A young encoder knows little that a high rate could destroy, and has to learn most of the task.
             reason = f"the encoder saw only {tokens / 1e6:.2g} million tokens in pretraining"
-            epochs = TAG_EPOCHS if tags else 20
+            epochs = placed if forms == {"tokens"} else 20
             return cls(steps=600, epochs=epochs, rate=1e-3, usual_rate=1e-3, reason=reason, young=True)
-        demand = cls(steps=TAG_STEPS, epochs=TAG_EPOCHS) if tags else cls()
+        demand = cls(steps=PLACE_STEPS, epochs=placed) if placed else cls()
         if not plan.open.issuperset(LENGTH):
             return demand
         width = open_folder(plan.model, plan.opening.again).architecture.width
         if width > NARROW:
             return demand
-        rate = NARROW_RATE if tags else RATE
+        rate = NARROW_RATE if placed else RATE
         return replace(demand, rate=rate, usual_rate=NARROW_RATE, reason=f"the encoder is narrow, {width} wide")
 
 
