@@ -1,10 +1,13 @@
-"""States of one long text on the CPU: osbert beside transformers' ModernBERT, base shape, seconds and memory.
+"""States of one long text on the CPU: osbert beside transformers, base shape, seconds and memory.
 
-    python benchmarks/long_texts.py [--lengths 512,2048,8192] [--rounds 3] [--layers 22]
+    python benchmarks/long_texts.py [--model modernbert] [--lengths 512,2048,8192] [--rounds 3] [--layers 22]
+        [--sides osbert,sdpa,eager]
 
+Models: "modernbert" (rotary positions, local layers), "deberta" (disentangled attention), "xlnet" (relative distances).
 Each side and length is a process of its own, which opens one folder with fresh weights and encodes one text of random
-pieces. In each round every side takes its turn, and another one goes first. Sides: osbert, whose local layers take time
-and memory that grow with the length; transformers with attn_implementation="sdpa" and "eager", which mask a square.
+pieces. In each round every side takes its turn, and another one goes first. Sides: osbert, whose memory grows with the
+length, and so does the time of its local layers; transformers with attn_implementation="sdpa" and "eager", which mask a
+square. DeBERTa and XLNet have "eager" alone.
 Printed: the median seconds, the peak of resident memory while encoding, above that of the opened model, the ratio in
 seconds of one round (above 1, osbert is the faster) with its range, and the largest difference of the states.
 """
@@ -16,7 +19,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -28,21 +31,48 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
 
-SIDES = ("osbert", "sdpa", "eager")
-OURS = SIDES[0]
+OURS = "osbert"
+SIDES = {"modernbert": (OURS, "sdpa", "eager"), "deberta": (OURS, "eager"), "xlnet": (OURS, "eager")}
+"""The sides of each model."""
+PIECES = 30_000
 
 
-def write(folder: Path, *, layers: int) -> None:
-    """Write a ModernBERT of base shape with fresh weights, as transformers does."""
+def fresh(model: str, layers: int) -> transformers.PreTrainedModel:
+    """Return transformers' model of base shape with fresh weights."""
     torch.manual_seed(0)
+    if model == "modernbert":
+        return transformers.ModernBertModel(transformers.ModernBertConfig(num_hidden_layers=layers))
+    if model == "xlnet":
+        sizes = {"d_model": 768, "n_head": 12, "d_inner": 3_072, "n_layer": layers}
+        return transformers.XLNetModel(transformers.XLNetConfig(vocab_size=PIECES, **sizes))
+    return transformers.DebertaV2Model(
+        transformers.DebertaV2Config(
+            vocab_size=PIECES,
+            hidden_size=768,
+            num_hidden_layers=layers,
+            num_attention_heads=12,
+            intermediate_size=3_072,
+            relative_attention=True,
+            position_buckets=256,
+            pos_att_type=["p2c", "c2p"],
+            position_biased_input=False,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            type_vocab_size=0,
+        )
+    )
+
+
+def write(folder: Path, model: str, *, layers: int) -> None:
+    """Write a model with fresh weights, as transformers does."""
     transformers.utils.logging.disable_progress_bar()
-    transformers.ModernBertModel(transformers.ModernBertConfig(num_hidden_layers=layers)).save_pretrained(folder)
+    fresh(model, layers).save_pretrained(folder)
 
 
 def encode(side: str, folder: Path, length: int, threads: int) -> tuple[float, float, np.ndarray]:
     """Return the seconds of one encoding, the MiB it took above the opened model's, and the states (length, 768)."""
     torch.set_num_threads(threads)
-    ids = np.random.default_rng(0).integers(1_000, 50_000, size=length)
+    ids = np.random.default_rng(0).integers(1_000, PIECES, size=length)
     with torch.inference_mode():
         encoded = opened(side, folder)
         encoded(ids[:64])
@@ -59,7 +89,7 @@ def opened(side: str, folder: Path) -> Callable[[np.ndarray], torch.Tensor]:
         backbone = open_folder(folder).backbone.eval()
         return lambda ids: backbone(_batch(ids)).hidden
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.ModernBertModel.from_pretrained(folder, attn_implementation=side).eval()
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation=side).eval()
     return lambda ids: model(torch.from_numpy(ids)[None]).last_hidden_state[0]
 
 
@@ -74,12 +104,12 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
-def compare(folder: Path, length: int, rounds: int) -> None:
-    """Measure all sides at one length and print the lines of the table."""
+def compare(folder: Path, sides: Sequence[str], length: int, rounds: int) -> None:
+    """Measure the sides at one length and print the lines of the table."""
     context, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
-    found: dict[str, list[tuple[float, float, np.ndarray]]] = {side: [] for side in SIDES}
+    found: dict[str, list[tuple[float, float, np.ndarray]]] = {side: [] for side in sides}
     for turn in range(rounds):
-        for side in SIDES[turn % len(SIDES) :] + SIDES[: turn % len(SIDES)]:
+        for side in (*sides[turn % len(sides) :], *sides[: turn % len(sides)]):
             with ProcessPoolExecutor(1, context) as pool:
                 found[side].append(pool.submit(encode, side, folder, length, threads).result())
     ours = [seconds for seconds, _, _ in found[OURS]]
@@ -96,17 +126,22 @@ def compare(folder: Path, length: int, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=tuple(SIDES), default="modernbert")
     parser.add_argument("--lengths", default="512,2048,8192")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--sides", help="with commas between; all that the model has")
     options = parser.parse_args()
-    print(f"{torch.get_num_threads()} threads, {options.layers} layers of 768, {options.rounds} rounds\n")
+    sides = options.sides.split(",") if options.sides else SIDES[options.model]
+    print(
+        f"{options.model}, {torch.get_num_threads()} threads, {options.layers} layers of 768, {options.rounds} rounds\n"
+    )
     print("| tokens | side | time | memory above the model's | time : osbert's | largest difference |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), layers=options.layers)
+        write(Path(folder), options.model, layers=options.layers)
         for length in options.lengths.split(","):
-            compare(Path(folder), int(length), options.rounds)
+            compare(Path(folder), sides, int(length), options.rounds)
 
 
 if __name__ == "__main__":
