@@ -95,26 +95,19 @@ class Problems:
         raise UserError("\n".join(lines), code=first, codes=others)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close.
+def nearest(name: str, known: Iterable[str], said: str = " Did you mean '{}'?") -> str:
+    """Return `said` with the known name closest to `name`, or "" when none is close.
+
+    Close is what is spelt much alike, differs in one letter, or begins with the name.
 
     >>> nearest("lerning_rate", ["learning_rate", "epochs"]), nearest("patience", ["pair"])
     (" Did you mean 'learning_rate'?", '')
-    """
-    found = closest(name, known)
-    return f" Did you mean '{found}'?" if found else ""
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return the known name closest to `name`, or "" when none is close.
-
-    Close is what is spelt much alike, differs in one letter, or begins with the name.
     """
     wanted, names = str(name).casefold(), {str(other).casefold(): str(other) for other in known}
     matches = get_close_matches(wanted, names, n=1, cutoff=ALIKE)
     matches += [other for other in names if len(wanted) > 1 and differ_in_one_letter(wanted, other)]
     matches += [other for other in names if len(wanted) > 2 and other.startswith(wanted)]
-    return names[matches[0]] if matches else ""
+    return said.format(names[matches[0]]) if matches else ""
 
 
 def differ_in_one_letter(first: str, second: str) -> bool:

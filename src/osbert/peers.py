@@ -6,10 +6,10 @@ unit, or is no setting here, an error says what to give in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
-from osbert.errors import UserError, closest
+from osbert.errors import UserError, nearest
 
 Settings = Mapping[str, Any]
 Advice = Callable[[str, Settings, Container[str]], str]
@@ -315,20 +315,15 @@ def option_advice(word: str, options: Iterable[str]) -> str:
         return f"Did you mean --{found}?"
     if advice and "verify" in names:  # the verb opens a model
         return advice
-    found = _likeliest(word.lstrip("-"), names)
-    return f"Did you mean --{found}?" if found else ""
+    return suggestion(word.lstrip("-"), names, "Did you mean --{}?")
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the setting that a name stands for elsewhere, or that is spelt much like it.
+def suggestion(name: str, known: Iterable[str], said: str = " Did you mean '{}'?") -> str:
+    """Return `said` with the setting that a name stands for elsewhere, or that is spelt much like it.
 
     >>> suggestion("hidden_size", ["width", "heads"]), suggestion("patience", ["pair"])
     (" Did you mean 'width'?", '')
     """
-    found = _likeliest(name, [*known])
-    return f" Did you mean '{found}'?" if found else ""
-
-
-def _likeliest(name: str, known: Sequence[str]) -> str:
-    found = understood(name, "", known)
-    return found[0] if found else closest(name, known)
+    names = [*known]
+    found = understood(name, "", names)
+    return said.format(found[0]) if found else nearest(name, names, said)
