@@ -181,6 +181,22 @@ def test_an_analysis_whose_upload_failed_is_uploaded_by_the_same_command(
     assert nothing_left(tmp_path / "cache")
 
 
+def test_a_mixture_whose_upload_failed_begins_anew(
+    s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpora = [tmp_path / "one", tmp_path / "two"]
+    for corpus in corpora:
+        osbert.build_corpus(texts, tokenizer=runs["encoder"], out=corpus)
+
+    def lost(*_: Any) -> None:
+        raise ConnectionError("reset by peer")
+
+    with monkeypatch.context() as patched, refusal("not-uploaded", "begins anew"):
+        patched.setattr(s3, "put_file", lost)
+        osbert.mix_corpora(corpora, out="s3://box/mixed")
+    assert nothing_left(tmp_path / "cache")
+
+
 def test_a_comparison_of_encoders(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path) -> None:
     models = [runs["encoder"], runs["pretrained"]]
     local = osbert.compare_encoders(models, data=texts, out=tmp_path / "out", **FEW)

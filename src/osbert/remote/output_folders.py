@@ -287,9 +287,9 @@ class StoredFolder(OutputFolder):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        advice = (
-            f"What is done is kept in {self.path.parent}: give the same command again, and it is uploaded from there."
-        )
+        advice = "Give the same command again, which begins anew."
+        if self.form.kept:
+            advice = f"What is done is kept in {self.path.parent}: give the same command again, and it is uploaded."
         with self.address.explained("written", advice=advice):
             yield
 
