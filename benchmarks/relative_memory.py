@@ -6,7 +6,7 @@ A layer of BERT BASE's shape with fresh weights encodes one text of random piece
 DeBERTa's disentangled attention, XLNet's and Transformer-XL's distances, T5's biases. Each measurement is a process of
 its own; in each round "blocks" and "at once" take turns. Printed: the peak of resident memory while encoding, above
 that of the model, the median seconds of processor time, and the largest difference of the states. At 8,192 tokens all
-queries at once take 17 GB for XLNet.
+queries at once take 17 GB for XLNet. benchmarks/long_texts.py measures the same kinds beside transformers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import multiprocessing
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.models.architecture import Architecture
 from osbert.models.transformer import query_blocks
+from osbert.training.probe import peak_memory, reset_memory, resident_memory
+from osbert.training.processor import Processor
 
 KINDS: dict[str, dict[str, Any]] = {
     "DeBERTa": {"positions": "disentangled", "buckets": 256, "farthest": 512},
@@ -35,6 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 SIDES = ("blocks", "at once")
+CPU = Processor(device=torch.device("cpu"), precision="fp32")
 
 
 def encode(kind: str, side: str, length: int, layers: int) -> tuple[float, float, np.ndarray]:
@@ -54,17 +56,11 @@ def encode(kind: str, side: str, length: int, layers: int) -> tuple[float, float
 
     with torch.inference_mode():
         backbone(batch(64))
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew (Linux)
-        before, started = _status("VmRSS"), time.process_time()
+        reset_memory(CPU)
+        before, started = resident_memory(), time.process_time()
         states = backbone(batch(length)).hidden
         seconds = time.process_time() - started
-    return _status("VmHWM") - before, seconds, states.numpy()
-
-
-def _status(name: str) -> float:
-    """Return an entry of this process's memory, in mebibytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+    return (peak_memory(CPU) - before) / 2**20, seconds, states.numpy()
 
 
 def compare(kind: str, length: int, layers: int, rounds: int, sides: list[str]) -> str:
