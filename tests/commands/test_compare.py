@@ -82,6 +82,10 @@ def test_runs_are_compared_by_the_criterion_of_the_first() -> None:
     names = ["plain", "weighted"]
     assert compare_evaluations(names, [first, weighted]) == compare_evaluations(names, [first, second])
     assert compare_evaluations(names, [weighted, first]).criterion == "macro_f1"
+    right = dataclasses.replace(weighted, predictions=[Prediction(value=value) for value in "abab"])
+    right = dataclasses.replace(right, metrics=right.task.metrics(right.predictions, right.records))
+    compared = compare_evaluations(names, [right, first])
+    assert compared.runs[0].metrics["macro_f1"] == 1 and "Wilson" not in compared.method()  # it is no rate of rows
 
 
 def test_numbers_have_no_mcnemar() -> None:

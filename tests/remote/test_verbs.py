@@ -46,6 +46,11 @@ def nothing_left(cache: Path) -> bool:
     return not any(path.is_file() for path in (cache / "outputs").rglob("*"))
 
 
+def lost(*_: Any) -> None:
+    """Fail as an upload whose connection is lost."""
+    raise ConnectionError("reset by peer")
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_scores(s3: Any, runs: dict[str, Path], table: Path, tmp_path: Path, form: str) -> None:
     local = osbert.score(runs["pretrained"], table, out=tmp_path / f"out.{form}", device="cpu")
@@ -167,9 +172,6 @@ def test_an_analysis_that_was_stopped_goes_on(
 def test_an_analysis_whose_upload_failed_is_uploaded_by_the_same_command(
     s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: Any) -> None:
-        raise ConnectionError("reset by peer")
-
     call: dict[str, Any] = {"data": "s3://box/data", "out": "s3://box/out", **FEW}
     with monkeypatch.context() as patched, refusal("not-uploaded", str(tmp_path / "cache")):
         patched.setattr(s3, "put_file", lost)
@@ -187,9 +189,6 @@ def test_a_mixture_whose_upload_failed_begins_anew(
     corpora = [tmp_path / "one", tmp_path / "two"]
     for corpus in corpora:
         osbert.build_corpus(texts, tokenizer=runs["encoder"], out=corpus)
-
-    def lost(*_: Any) -> None:
-        raise ConnectionError("reset by peer")
 
     with monkeypatch.context() as patched, refusal("not-uploaded", "begins anew"):
         patched.setattr(s3, "put_file", lost)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """A compared run: its scores by name, the 95% interval of the criterion, and its predictions."""
+    """A compared run: its scores by name, the 95% interval of the criterion and its `method`, and its predictions."""
 
     reported: ClassVar[tuple[str, ...]] = ("name", "metrics", "interval")
 
     name: str
     metrics: dict[str, float]
     interval: tuple[float, float]
+    method: Literal["bootstrap", "Wilson"] = "bootstrap"
     outcomes: Sequence[RecordOutcome] = dataclasses.field(repr=False)
 
 
@@ -134,7 +135,7 @@ class RunComparison:
     def method(self) -> str:
         """Describe how the tests were made."""
         right = " McNemar's test is the exact one, two-sided." if any(test.right for test in self.tests) else ""
-        uniform = any(run.metrics[self.criterion] in (0, 1) for run in self.runs)
+        uniform = any(run.method == "Wilson" for run in self.runs)
         wilson = " The interval of a run whose rows are all right, or all wrong, is Wilson's." if uniform else ""
         several = (
             f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
@@ -199,10 +200,7 @@ def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> Ru
     told = [outcomes(one.task, one.predictions, one.records) for one in found]
     samples = _samples(found, told)
     criterion = first.task.criterion
-    runs = [
-        ComparedRun(name=name, metrics=one.metrics, interval=_interval(one, criterion, sample), outcomes=own)
-        for name, one, sample, own in zip(names, found, samples, told)
-    ]
+    runs = [_compared(name, one, criterion, sample, own) for name, one, sample, own in zip(names, found, samples, told)]
     tests = [_test(runs[one], runs[two], criterion, (samples[one], samples[two])) for one, two in _pairs(len(runs))]
     # Each kind of test is a family of its own for Holm's correction.
     corrected = holm([test.score.p_value for test in tests])
@@ -299,10 +297,11 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
             )
 
 
-def _interval(one: Evaluation, criterion: str, sample: Floats) -> tuple[float, float]:
-    """Return the interval of a run's criterion by its samples, or of rows that are all right or all wrong."""
-    uniform = uniform_interval(one.task, criterion, one.metrics[criterion], len(one.records))
-    return (uniform.low, uniform.high) if uniform else percentiles(sample)
+def _compared(name: str, one: Evaluation, criterion: str, sample: Floats, told: Sequence[RecordOutcome]) -> ComparedRun:
+    """Return a run with the interval of its samples, or Wilson's if its rows are all right or all wrong."""
+    run = ComparedRun(name=name, metrics=one.metrics, interval=percentiles(sample), outcomes=told)
+    found = uniform_interval(one.task, criterion, one.metrics[criterion], len(one.records))
+    return dataclasses.replace(run, interval=(found.low, found.high), method=found.method) if found else run
 
 
 def _samples(found: Sequence[Evaluation], told: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:

@@ -186,8 +186,8 @@ def remarks(found: SizeComparison) -> Iterator[str]:
     if found.absent:
         yield (
             "There is no GPU here, so nothing of this is measured but the loader: "
-            f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, which BERT BASE reached, and "
-            "less for models narrower than 768."
+            f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, as BERT BASE reached on an "
+            "H200, and less for models narrower than 768."
         )
     else:
         yield "~ is worked out from the sizes that were trained; memory and disk are for the whole run."
