@@ -1,4 +1,4 @@
-# make install | demo | test | test-ray | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | test-core | test-ray | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,12 +10,13 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test test-ray faults check map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
+.PHONY: help install demo test test-core test-ray faults check map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
 	@echo "make demo      install, then run the whole chain on text that this installation has (minutes)"
 	@echo "make test      install what the tests need, then run all of them but those of make check"
+	@echo "make test-core run the tests of osbert in a copy without osbert_lab, which it does not need"
 	@echo "make test-ray  install Ray (250 MB) and run the tests that need it (minutes); make test runs them from then on"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
@@ -37,6 +38,10 @@ demo: install
 # Without the tests of structure: make check runs those, and continuous integration runs both.
 test: $(VENV)/.installed-test
 	@$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/structure
+
+test-core: $(VENV)/.installed-test
+	@$(BIN)/python tools/core_alone.py build/core
+	@cd build/core && OSBERT_DATA=$${OSBERT_DATA:-$(CURDIR)/../shared/data} $(QUICKLY) .venv/bin/python -m pytest -n 2 --dist worksteal
 
 test-ray: $(VENV)/.installed-test
 	@$(PIP) install -e ".[ray]"

@@ -18,10 +18,10 @@ import numpy as np
 
 import osbert
 from osbert.corpus.shards import Corpus
-from osbert.evaluation.word_vectors import WordTable, read_pairs, read_questions
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.text.train_file import BYTE_LEVEL
+from osbert_lab.papers.word_similarity import WordTable, read_pairs, read_questions
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 RATES = {"skip-gram": 0.025, "cbow": 0.05}

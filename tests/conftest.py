@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -67,6 +68,17 @@ def pytest_collection_finish() -> None:
     """Let the search for garbage pass over what collecting has made, which stays to the end: each takes a second."""
     gc.freeze()
     atexit.register(gc.freeze)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of tests that need the lab."""
+    config.addinivalue_line("markers", "lab: needs osbert_lab; skipped where the package is taken away")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the tests of the lab's verbs and functions where osbert stands alone."""
+    if item.get_closest_marker("lab") and importlib.util.find_spec("osbert_lab") is None:
+        pytest.skip("needs osbert_lab, which is not installed")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,10 +16,8 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.adapt
-osbert.analyse
 osbert.build_corpus
 osbert.compare
-osbert.compare_encoders
 osbert.distil
 osbert.embed
 osbert.evaluate
@@ -27,7 +25,6 @@ osbert.explain
 osbert.export
 osbert.extend_tokenizer
 osbert.find_duplicates
-osbert.find_topics
 osbert.finetune
 osbert.finetune_glue
 osbert.generate
@@ -50,6 +47,9 @@ osbert.models.PaddedStates
 osbert.sklearn.TextClassifier
 osbert.sklearn.TextEmbedder
 osbert.sklearn.TextRegressor
+osbert_lab.analyse
+osbert_lab.compare_encoders
+osbert_lab.find_topics
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
@@ -84,7 +84,10 @@ def named(name: str) -> Any:
 
 
 def test_the_public_names_are_these() -> None:
-    modules = [importlib.import_module(name) for name in ("osbert", "osbert.errors", "osbert.models", "osbert.sklearn")]
+    modules = [
+        importlib.import_module(name)
+        for name in ("osbert", "osbert.errors", "osbert.models", "osbert.sklearn", "osbert_lab")
+    ]
     assert [f"{module.__name__}.{name}" for module in modules for name in public(module)] == NAMES.split()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "map.md"
-FOLDERS = ("src/osbert", "examples", "benchmarks", "tools")
+FOLDERS = ("src/osbert", "src/osbert_lab", "examples", "benchmarks", "tools")
 SUFFIXES = (".py", ".toml", ".sh", ".html", ".css", ".js")
 _OPENING = """# Code map
 

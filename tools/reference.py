@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import osbert
+import osbert_lab
 from osbert import cli, components, recipe
 from osbert.console.recipe_options import schemas_shown
+from osbert.console.verbs import VerbPackage, verb_packages
 from osbert.options import FIRST
 from osbert.runs.finetune.plan import schemas as task_schemas
 from osbert.runs.json_lines import event_name
@@ -33,49 +35,61 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Folders whose modules read files: a title, and the modules that read a form; () for all but the contract."""
 
 CLASSES = {
-    "Models": ("inference.engine.Engine", "models.padded.Padded"),
-    "Runs": ("runs.finetune.result.FinetuneRun", "runs.pretrain.pretraining.EncoderRun", "runs.contract.Notice"),
-    "scikit-learn": ("sklearn.TextClassifier", "sklearn.TextRegressor", "sklearn.TextEmbedder"),
-    "Errors": ("errors.UserError",),
+    "Models": ("osbert.inference.engine.Engine", "osbert.models.padded.Padded"),
+    "Runs": (
+        "osbert.runs.finetune.result.FinetuneRun",
+        "osbert.runs.pretrain.pretraining.EncoderRun",
+        "osbert.runs.contract.Notice",
+    ),
+    "scikit-learn": ("osbert.sklearn.TextClassifier", "osbert.sklearn.TextRegressor", "osbert.sklearn.TextEmbedder"),
+    "Errors": ("osbert.errors.UserError",),
     "Results of models": (
-        "tasks.record.Prediction",
-        "analysis.explanation.Explanation",
-        "analysis.attention.TextAttention",
-        "analysis.scoring.TextLikelihood",
-        "inference.fill.MaskFill",
-        "models.generation.written.Generation",
+        "osbert.tasks.record.Prediction",
+        "osbert.analysis.explanation.Explanation",
+        "osbert.analysis.attention.TextAttention",
+        "osbert.analysis.scoring.TextLikelihood",
+        "osbert.inference.fill.MaskFill",
+        "osbert.models.generation.written.Generation",
     ),
     "Results of runs": (
-        "runs.finetune.result.Mistake",
-        "runs.distil.run.DistilRun",
-        "runs.compare.RunComparison",
-        "runs.analyse.run.ModelAnalysis",
-        "runs.predict.run.PredictionTally",
-        "runs.explain.ExplanationTally",
-        "runs.score.ScoringTally",
-        "runs.generate.GenerationTally",
-        "runs.training_rows.TrainingRows",
+        "osbert.runs.finetune.result.Mistake",
+        "osbert.runs.distil.run.DistilRun",
+        "osbert.runs.compare.RunComparison",
+        "osbert_lab.analysis.run.ModelAnalysis",
+        "osbert.runs.predict.run.PredictionTally",
+        "osbert.runs.explain.ExplanationTally",
+        "osbert.runs.score.ScoringTally",
+        "osbert.runs.generate.GenerationTally",
+        "osbert.runs.training_rows.TrainingRows",
     ),
     "Vectors": (
-        "runs.embed.run.FileVectors",
-        "runs.search.Neighbourhood",
-        "runs.duplicates.DuplicateTally",
-        "runs.topics.result.TopicTally",
+        "osbert.runs.embed.run.FileVectors",
+        "osbert.runs.search.Neighbourhood",
+        "osbert.runs.duplicates.DuplicateTally",
+        "osbert_lab.topics.result.TopicTally",
     ),
-    "Tokenizers and corpora": ("text.tokenizer.Tokenizer", "text.file_tokenizer.FileTokenizer", "corpus.shards.Corpus"),
+    "Tokenizers and corpora": (
+        "osbert.text.tokenizer.Tokenizer",
+        "osbert.text.file_tokenizer.FileTokenizer",
+        "osbert.corpus.shards.Corpus",
+    ),
 }
 """What the functions return and raise, and the classes that one makes oneself."""
 
 CONTRACTS = {
-    "Objectives and tasks": ("objectives.contract.Objective", "tasks.contract.Task", "tasks.record.Record"),
-    "Networks": (
-        "models.contract.Backbone",
-        "models.contract.Head",
-        "models.contract.Learner",
-        "models.contract.States",
-        "models.contract.Loss",
+    "Objectives and tasks": (
+        "osbert.objectives.contract.Objective",
+        "osbert.tasks.contract.Task",
+        "osbert.tasks.record.Record",
     ),
-    "Data": ("data.example.Example", "data.batch.Batch"),
+    "Networks": (
+        "osbert.models.contract.Backbone",
+        "osbert.models.contract.Head",
+        "osbert.models.contract.Learner",
+        "osbert.models.contract.States",
+        "osbert.models.contract.Loss",
+    ),
+    "Data": ("osbert.data.example.Example", "osbert.data.batch.Batch"),
 }
 """The classes that one extends, and those that their methods take and return."""
 
@@ -115,19 +129,18 @@ def pages() -> Pages:
 
 def every_verb() -> Iterator[tuple[str, ...]]:
     """Yield the words of every verb, in the order of `osbert --help`."""
-    for verb in cli.VERBS:
-        yield (verb,)
-        yield from ((verb, below) for below in cli.SUBVERBS.get(verb, ()))
-    for group, (_, verbs) in cli.GROUPS.items():
-        yield from ((group, verb) for verb in verbs)
+    for package in verb_packages():
+        yield from package.names()
 
 
 def about(words: Sequence[str]) -> str:
     """Return a verb's line in the help."""
-    *group, verb = words
-    if not group:
-        return cli.VERBS[verb]
-    return cli.SUBVERBS[group[0]][verb] if group[0] in cli.SUBVERBS else cli.GROUPS[group[0]][1][verb]
+    return package_of(words).about((*words,))
+
+
+def package_of(words: Sequence[str]) -> VerbPackage:
+    """Return the package that a verb comes from."""
+    return next(package for package in verb_packages() if (*words,) in package.names())
 
 
 def verb_index(verbs: Iterable[str]) -> str:
@@ -144,7 +157,7 @@ def verb_page(words: tuple[str, ...]) -> str:
     for word in words:
         app = app[word]
     arguments = [one for one in app.assemble_argument_collection(parse_docstring=True) if one.show]
-    module = importlib.import_module(f"osbert.commands.{'.'.join(words)}")
+    module = importlib.import_module(package_of(words).module((*words,)))
     function = getattr(module, words[-1])
     lines = [f"# osbert {name}", "", described_text(function), "", "```text", usage(name, arguments), "```", ""]
     groups: dict[str, list[Any]] = {}
@@ -216,12 +229,13 @@ def escaped(text: str) -> str:
 
 def python_page() -> str:
     """Return the page of the Python API, for mkdocstrings to fill in: the public functions, then what they return."""
-    names = [name for name in osbert.__all__ if not name.startswith("_")]
+    names = [f"osbert.{name}" for name in osbert.__all__ if not name.startswith("_")]
+    names += [f"osbert_lab.{name}" for name in osbert_lab.__all__]
     opening = (
         "[osbert from Python](docs/python.md) introduces these functions by examples. Two pages go on from here: the "
         "[events](events.md) that `watch` gets, and the [contracts](contracts.md) of what one adds to osbert."
     )
-    functions = ["## Functions", "", *(f"::: osbert.{name}\n" for name in names)]
+    functions = ["## Functions", "", *(f"::: {name}\n" for name in names)]
     return "\n".join(["# Python API", "", opening, "", *functions, *sections(CLASSES)])
 
 
@@ -241,13 +255,13 @@ def events_page() -> str:
         "The objects that the functions pass to `watch`. [Output for programs](docs/output.md#events) says when each "
         "comes, and how it looks with `--json`."
     )
-    return "\n".join(["# Events", "", opening, "", *(f"::: osbert.{name}\n" for name in event_classes())])
+    return "\n".join(["# Events", "", opening, "", *(f"::: {name}\n" for name in event_classes())])
 
 
 def sections(titles: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a heading and the classes below it, for each title."""
     for title, names in titles.items():
-        yield from (f"## {title}", "", *(f"::: osbert.{name}\n" for name in names))
+        yield from (f"## {title}", "", *(f"::: {name}\n" for name in names))
 
 
 def event_classes() -> Iterator[str]:
@@ -255,10 +269,10 @@ def event_classes() -> Iterator[str]:
     page = (SOURCE.parents[1] / "docs" / "output.md").read_text(encoding="utf-8")
     table = page.partition("### Events")[2].partition("### Results")[0]
     listed = {*re.findall("^[|] `([a-z-]+)`", table, re.M)}
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted(SOURCE.parent.rglob("*.py")):
         for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.M):
             if event_name(type(name, (), {})) in listed:
-                yield ".".join([*path.relative_to(SOURCE).with_suffix("").parts, name])
+                yield ".".join([*path.relative_to(SOURCE.parent).with_suffix("").parts, name])
 
 
 def shown_classes() -> Iterator[tuple[str, str]]:
@@ -270,7 +284,7 @@ def shown_classes() -> Iterator[tuple[str, str]]:
 
 def members(name: str) -> Iterator[str]:
     """Yield the public methods and properties of a class, inherited ones of osbert included."""
-    module, _, attribute = f"osbert.{name}".rpartition(".")
+    module, _, attribute = name.rpartition(".")
     for owner in getattr(importlib.import_module(module), attribute).__mro__:
         if owner.__module__.startswith("osbert"):
             for name, value in vars(owner).items():

@@ -56,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
 def on_page_content(html: str, page: Any, **context: Any) -> None:
     """Raise PluginError if a page of the reference lacks a public method or property of one of its classes."""
     names = [name for path, name in reference.shown_classes() if path == page.file.src_uri]
-    anchors = [f"osbert.{name}.{member}" for name in names for member in reference.members(name)]
+    anchors = [f"{name}.{member}" for name in names for member in reference.members(name)]
     if missing := [anchor for anchor in anchors if f'id="{anchor}"' not in html]:
         raise PluginError(f"{page.file.src_uri} lacks {', '.join(missing)}: give each a docstring.")
 

@@ -1,9 +1,9 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
+from typing import Any
+
 from osbert.api.models import (
-    analyse,
     compare,
-    compare_encoders,
     embed,
     evaluate,
     explain,
@@ -25,16 +25,14 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import find_duplicates, find_topics, search
+from osbert.api.vectors import find_duplicates, search
 
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "adapt",
-    "analyse",
     "build_corpus",
     "compare",
-    "compare_encoders",
     "distil",
     "embed",
     "evaluate",
@@ -42,7 +40,6 @@ __all__ = [
     "export",
     "extend_tokenizer",
     "find_duplicates",
-    "find_topics",
     "finetune",
     "finetune_glue",
     "generate",
@@ -55,3 +52,12 @@ __all__ = [
     "train_tokenizer",
     "training_rows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
+    from importlib.metadata import entry_points
+
+    for entry_point in entry_points(group="osbert.api", name=name):
+        return entry_point.load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,12 +11,13 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import osbert
 from osbert.console.output import OPTIONS, Output, watching
+from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, verb_packages
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
 from osbert.peers import option_advice, option_meant
@@ -27,72 +28,6 @@ from osbert.training.interruption import STATUS
 
 if TYPE_CHECKING:
     import cyclopts
-
-VERBS = {
-    "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
-    "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
-    "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
-    "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
-    "bench": "Measure the speed of pretraining on this machine.",
-    "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
-    "distil": "Teach a smaller encoder what a fine-tuned run does.",
-    "evaluate": "Score a fine-tuned run on a file with labels.",
-    "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
-    "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
-    "predict": "Predict with a fine-tuned run: one text, or a file.",
-    "explain": "Show which words made a run say what it says: of a text, or of a file.",
-    "generate": "Generate text: continue prompts, or write a target for each source text.",
-    "score": "Score texts by a pretrained model: how likely it finds each.",
-    "serve": "Answer over HTTP with fine-tuned runs and encoders.",
-    "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
-    "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
-    "export": "Write a run as others run it: ONNX, in float32 or int8.",
-    "embed": "Write the vectors that an encoder gives your texts.",
-    "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
-    "search": "Show which texts of a file of vectors are nearest to your queries.",
-    "duplicates": "Find texts that nearly repeat another, by their vectors.",
-    "topics": "Cluster texts by their vectors: topics with words, and a page.",
-}
-GROUPS = {
-    "tokenizer": (
-        "Train a vocabulary, or look at how a text is cut into pieces.",
-        {
-            "train": "Train a WordPiece vocabulary on text files.",
-            "extend": "Add words of another domain to a vocabulary.",
-            "encode": "Show a text's pieces with their offsets.",
-        },
-    ),
-    "corpus": (
-        "Turn text files into a corpus that pretraining reads.",
-        {
-            "build": "Build a corpus from text files.",
-            "mix": "Mix corpora by weights.",
-            "show": "Show a corpus: its report and a sample.",
-        },
-    ),
-}
-
-SUBVERBS: dict[str, dict[str, str]] = {
-    "analyse": {
-        "attention": "Show what each head attends to in a text or a pair, as one page that needs no network.",
-        "compare": "Compare models on the same texts: layers, heads, and a run over its steps.",
-    }
-}
-"""Verbs below a verb that also works by itself; each is a file in the verb's folder in commands/."""
-
-PURPOSES = {
-    "Start": ("demo",),
-    "Get text in": ("tokenizer", "corpus"),
-    "Pretrain": ("plan", "bench", "pretrain", "adapt"),
-    "Fine-tune": ("finetune", "distil", "evaluate", "compare", "reproduce"),
-    "Use a model": ("predict", "embed", "search", "duplicates", "topics", "generate", "score", "serve"),
-    "Look into a model": ("explain", "analyse"),
-    "Share a model": ("convert", "export", "submit"),
-}
-"""Purposes in the help, with the verbs listed under each; all other verbs are listed under "Other"."""
-
-OLDER = {"neighbours": "search"}
-"""Names of verbs in earlier versions, and their new names."""
 
 INSTALL = "--install-completion"
 
@@ -116,62 +51,78 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
         help=osbert.__doc__,
         version=osbert.__version__,
         version_flags=["--version"],
-        group_commands=cyclopts.Group("Other", sort_key=len(PURPOSES)),
+        group_commands=cyclopts.Group("Other", sort_key=len(CORE.purposes)),
     )
-    places = _places()
     app.register_install_completion_command(INSTALL, help="Install the completion of osbert's words in your shell.")
-    for group, (help_text, verbs) in GROUPS.items():
-        folder = cyclopts.App(name=group, help=help_text, **places.get(group, {}))
-        for verb, about in verbs.items():
-            folder.command(_verb((group, verb), words), name=verb, help=about)
-        app.command(folder)
-    for verb, about in VERBS.items():
-        if verb in SUBVERBS and words[:1] in ([verb], [INSTALL]):
-            app.command(_with_subverbs(verb, words))
-        else:
-            app.command(_verb((verb,), words), name=verb, help=about, **places.get(verb, {}))
+    # The entry points of other packages are read only where the verb is none of osbert's own: it takes a while.
+    packages = (CORE,) if words[:1] and words[0] in {*CORE.verbs, *CORE.groups} else verb_packages()
+    positions = _help_positions(packages)
+    for package in packages:
+        _add_verbs(app, package, words, positions)
     # Old names work, but the help does not list them.
     for name, verb in OLDER.items():
-        app.command(_verb((verb,), [verb, *words[1:]] if words[:1] == [name] else ()), name=name, show=False)
+        words_of_verb = [verb, *words[1:]] if words[:1] == [name] else ()
+        app.command(_verb(CORE, (verb,), words_of_verb), name=name, show=False)
     return app
 
 
-def _places() -> dict[str, dict[str, Any]]:
+def _add_verbs(
+    app: cyclopts.App, package: VerbPackage, words: Sequence[str], positions: Mapping[str, dict[str, Any]]
+) -> None:
+    """Add the verbs of a package to the application, at their positions in the help."""
+    import cyclopts
+
+    for group, (help_text, verbs) in package.groups.items():
+        folder = cyclopts.App(name=group, help=help_text, **positions.get(group, {}))
+        for verb, about in verbs.items():
+            folder.command(_verb(package, (group, verb), words), name=verb, help=about)
+        app.command(folder)
+    for verb, about in package.verbs.items():
+        if verb in package.subverbs and words[:1] in ([verb], [INSTALL]):
+            app.command(_with_subverbs(package, verb, words))
+        else:
+            app.command(_verb(package, (verb,), words), name=verb, help=about, **positions.get(verb, {}))
+
+
+def _help_positions(packages: Sequence[VerbPackage]) -> dict[str, dict[str, Any]]:
     """Return the help group of each verb and its position there, as keywords of cyclopts."""
     import cyclopts
 
     return {
-        verb: {"group": group, "sort_key": place}
-        for number, (purpose, verbs) in enumerate(PURPOSES.items())
+        verb: {"group": group, "sort_key": index}
+        for number, (purpose, verbs) in enumerate(group_by_purpose(packages).items())
         for group in [cyclopts.Group(purpose, sort_key=number)]  # one for all of its verbs: cyclopts asks for that
-        for place, verb in enumerate(verbs)
+        for index, verb in enumerate(verbs)
     }
 
 
-def _with_subverbs(verb: str, words: Sequence[str]) -> cyclopts.App:
+def _with_subverbs(package: VerbPackage, verb: str, words: Sequence[str]) -> cyclopts.App:
     """Return a verb with its subverbs. The verb's module is imported, since only it knows which words are options."""
     import cyclopts
 
     app = cyclopts.App(name=verb)
-    own = _verb((verb,), words)
-    app.default(getattr(importlib.import_module(f"osbert.commands.{verb}"), verb) if isinstance(own, str) else own)
-    for name, about in SUBVERBS[verb].items():
-        app.command(_verb((verb, name), words), name=name, help=about)
+    default = _verb(package, (verb,), words)
+    if isinstance(default, str):
+        default = getattr(importlib.import_module(package.module((verb,))), verb)
+    app.default(default)
+    for name, about in package.subverbs[verb].items():
+        app.command(_verb(package, (verb, name), words), name=name, help=about)
     return app
 
 
-def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
+def _verb(package: VerbPackage, name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
     """Return the import path of a verb; if `words` ask for its help or for completion, the verb with all its
     options."""
-    place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
+    path = f"{package.module(name)}:{name[-1]}"
     below = words[len(name) :][:1]
     # "osbert analyse compare --help" is the help of the subverb, not of analyse.
-    meant = (*words[: len(name)],) == name and not (len(name) == 1 and {*below} & {*SUBVERBS.get(name[0], ())})
-    if words[:1] == [INSTALL] or (_asks_for_help(words) and meant):
+    is_verb = (*words[: len(name)],) == name
+    is_verb = is_verb and not (len(name) == 1 and {*below} & {*package.subverbs.get(name[0], ())})
+    if words[:1] == [INSTALL] or (_asks_for_help(words) and is_verb):
         from osbert.options import documented
 
-        return documented(place, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
-    return place
+        return documented(path, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
+    return path
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:

@@ -23,12 +23,21 @@ def names(folder: str) -> list[str]:
     return sorted(_modules(folder))
 
 
+def _package(folder: str) -> str:
+    """Return the full name of a folder of osbert; a folder of another package is given by its full name.
+
+    >>> _package("tasks"), _package("osbert_lab.analysis.kinds")
+    ('osbert.tasks', 'osbert_lab.analysis.kinds')
+    """
+    return folder if folder.startswith("osbert_") else f"osbert.{folder}"
+
+
 def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
     """Return each component's name with its module, a file or, with `folders`, a folder."""
-    package = importlib.import_module(f"osbert.{folder}")
+    package = importlib.import_module(_package(folder))
     inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
     return {name: module for one in inner for name, module in _modules(one, folders=True).items()} or {
-        module.name: f"osbert.{folder}.{module.name}"
+        module.name: f"{_package(folder)}.{module.name}"
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
     }
@@ -40,13 +49,13 @@ def meant(folder: str, name: str) -> str:
     >>> meant("tasks", "ner"), meant("tasks", "classify")
     ('tag', 'classify')
     """
-    synonyms: Mapping[str, str] = getattr(importlib.import_module(f"osbert.{folder}"), "SYNONYMS", {})
+    synonyms: Mapping[str, str] = getattr(importlib.import_module(_package(folder)), "SYNONYMS", {})
     return synonyms.get(name, name)
 
 
 def contract(folder: str) -> ModuleType:
     """Return the module with the contract of a folder's components, imported by name: that of models loads torch."""
-    return importlib.import_module(f"osbert.{folder}.{CONTRACT}")
+    return importlib.import_module(f"{_package(folder)}.{CONTRACT}")
 
 
 def is_dotted(name: str) -> bool:

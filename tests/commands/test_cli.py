@@ -10,6 +10,7 @@ import pytest
 import osbert
 import terminal
 from osbert import cli
+from osbert.console.verbs import VerbPackage, group_by_purpose, verb_packages
 from osbert.errors import Problems, nearest
 from osbert.options import FIRST
 from refusals import refusal
@@ -19,31 +20,36 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "osbert", *arguments], capture_output=True, text=True, timeout=60)
 
 
+def all_verbs() -> list[str]:
+    """Return the first words of all commands, each once."""
+    return [*{name[0]: None for package in verb_packages() for name in package.names()}]
+
+
 def test_help_names_every_verb() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for verb in [*cli.VERBS, *cli.GROUPS]:
+    for verb in all_verbs():
         assert verb in result.stdout
 
 
 def test_help_groups_verbs_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
     """A new verb has a place in PURPOSES; the groups, and the verbs in them, stand in its order."""
-    placed = [verb for verbs in cli.PURPOSES.values() for verb in verbs]
-    assert sorted(placed) == sorted([*cli.VERBS, *cli.GROUPS])
+    placed = [verb for verbs in group_by_purpose(verb_packages()).values() for verb in verbs]
+    assert sorted(placed) == sorted(all_verbs())
     cli.application(["--help"]).help_print()
     shown = capsys.readouterr().out
-    places = [shown.index(f"─ {purpose} ─") for purpose in cli.PURPOSES]
+    places = [shown.index(f"─ {purpose} ─") for purpose in group_by_purpose(verb_packages())]
     assert places == sorted(places)
     places = [shown.index(f"│ {verb} ") for verb in placed]
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("command", [[*cli.VERBS], *[[group, *verbs] for group, (_, verbs) in cli.GROUPS.items()]])
-def test_every_verb_has_help(command: list[str]) -> None:
+@pytest.mark.parametrize("package", verb_packages(), ids=lambda package: package.package)
+def test_every_verb_has_help(package: VerbPackage) -> None:
     """Each verb's file exists, imports, and explains its options."""
     app = cli.application()
-    commands = [[verb] for verb in command] if command[0] in cli.VERBS else [[command[0], verb] for verb in command[1:]]
-    for words in commands:
+    below = {verb for verb, _ in package.subverbs.items()}
+    for words in [name for name in package.names() if name[0] not in below or len(name) == 1]:
         node = app
         for word in words:
             node = node[word]
@@ -52,10 +58,10 @@ def test_every_verb_has_help(command: list[str]) -> None:
 
 
 def test_subverbs_have_help_and_their_verb_keeps_its_own() -> None:
-    for verb, own in cli.SUBVERBS.items():
+    for verb, subverbs in [item for package in verb_packages() for item in package.subverbs.items()]:
         app = cli.application([verb])[verb]
         assert app.default_command is not None and "Measure" in app.default_command.__doc__
-        for below in own:
+        for below in subverbs:
             assert app[below].default_command is not None and app[below].default_command.__doc__
 
 

@@ -16,7 +16,6 @@ from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.console.opening_options import served
 from osbert.interop.hub import default_out, display_name
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.runs.reproduce.children import ChildCommands
 from tiny_runs import TASKS, write_run
 
 NAME = "someone/tiny"
@@ -68,7 +67,10 @@ def test_pretraining_goes_on_from_a_name_and_keeps_it(hub: Hub, tmp_path: Path) 
     assert json.loads(Path("more/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
 
 
+@pytest.mark.lab
 def test_a_table_is_reproduced_with_a_model_by_its_name(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from osbert_lab.papers.children import ChildCommands
+
     monkeypatch.setattr(ChildCommands, "work", lambda self, trial: terminal.run(*trial.settings))
     Path("glue/CoLA").mkdir(parents=True)
     for name in ("train.tsv", "dev.tsv"):
@@ -92,6 +94,7 @@ def test_an_export_of_a_name_lies_in_the_current_folder(hub: Hub, tmp_path: Path
     assert default_out(package / "model", "-onnx") == Path("package-onnx")
 
 
+@pytest.mark.lab
 def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("texts.txt").write_text("a good film\n\n" * 12)
     words = ("analyse", NAME, "--data", "texts.txt", "--out", "out", "--shortest", "3", "--only", "heads")

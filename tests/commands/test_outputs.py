@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,18 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
-from osbert.runs.analyse.opened import AnalysisProgress
 from osbert.runs.embed import run as embed_run
 from osbert.runs.explained_rows import ExplanationProgress
 from refusals import refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartProgress:
+    """Event: `done` of `count` items of a part are finished."""
+
+    done: int
+    count: int
+    what: str
 
 
 class Killed(Exception):
@@ -62,6 +71,16 @@ FOLDERS = (
     "demo",
     "export run --to onnx --unchecked",
 )
+LAB = ("reproduce", "demo", "submit")
+"""Verbs of osbert_lab."""
+
+
+def skip_without_extra(words: str) -> None:
+    """Skip a command whose verb, or a library that it needs, is not installed."""
+    if words.startswith(LAB):
+        pytest.importorskip("osbert_lab", reason="needs osbert_lab")
+    if " onnx" in words:
+        pytest.importorskip("onnx", reason="needs the extra onnx")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +99,7 @@ FOLDERS = (
     ],
 )
 def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
-    if " onnx" in words:
-        pytest.importorskip("onnx", reason="needs the extra onnx")
+    skip_without_extra(words)
     before = files(place)
     assert terminal.run(*words.split()) == 1
     assert "Traceback" not in capsys.readouterr().err and files(place) == before
@@ -89,6 +107,7 @@ def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("words", [*FOLDERS[1:6], "demo", "convert encoder"])
 def test_a_held_folder_is_refused_before_any_work(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    skip_without_extra(words)
     target = "out --to huggingface" if words.startswith("convert") else "--out out"
     with claim(Path("out")):
         assert terminal.run(*f"{words} {target}".split()) == 1
@@ -231,7 +250,7 @@ def test_each_part_has_its_own_rate_and_what_comes_before_it_does_not_count(
     monkeypatch.setattr(file_consoles.time, "monotonic", lambda: next(clock))
     with file_consoles.showing_progress("rows") as watch:
         for what, done in (("tokens", 0), ("tokens", 1), ("items", 0), ("items", 2), ("tokens", 2)):
-            watch(AnalysisProgress(done=done, count=4, what=what))
+            watch(PartProgress(done=done, count=4, what=what))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(",")[0] for line in lines] == ["1 of 4 tokens", "2 of 4 items", "2 of 4 tokens"]
     assert [line.split(",")[1] for line in lines] == [" 6 s left", " 10 s left", " 5 s left"]

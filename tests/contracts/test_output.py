@@ -14,18 +14,18 @@ import pytest
 
 from osbert import cli
 from osbert.console.output import OPTIONS
+from osbert.console.verbs import verb_packages
 from terminal import run
 from tiny_runs import TASKS, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
-VERBS = [(verb,) for verb in cli.VERBS] + [(group, verb) for group, (_, verbs) in cli.GROUPS.items() for verb in verbs]
-VERBS += [(verb, below) for verb, own in cli.SUBVERBS.items() for below in own]
+VERBS = {name: package.module(name) for package in verb_packages() for name in package.names()}
 WATCHES = {"watching", "print_notices", "print_events", "showing_progress", "_downloads"}
 """What makes a `watch` that obeys both; so do the classes that are an EventConsole."""
 
 
 def function(name: tuple[str, ...]) -> Any:
-    return getattr(importlib.import_module(f"osbert.commands.{'.'.join(name)}"), name[-1])
+    return getattr(importlib.import_module(VERBS[name]), name[-1])
 
 
 @pytest.mark.parametrize("name", VERBS, ids=" ".join)
@@ -46,7 +46,7 @@ def test_both_are_in_the_help_of_every_verb() -> None:
 
 def test_a_watch_of_a_verb_obeys_both() -> None:
     """Each was made by something that asks for the output of the moment."""
-    for path in sorted((ROOT / "src/osbert/commands").rglob("*.py")):
+    for path in sorted((ROOT / "src").glob("*/commands/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             place = f"{path.name}:{getattr(node, 'lineno', 0)}"
             for made in bound(node):

@@ -12,7 +12,6 @@ import torch
 
 import corpora
 import osbert
-from osbert.analysis.passes import fresh
 from osbert.interop.folder import open_folder
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.train_words import word_tokenizer
@@ -70,7 +69,10 @@ def test_a_text_has_the_same_vector_alone_and_among_others(elmo: Path) -> None:
     np.testing.assert_allclose(together, np.concatenate([model.embed([text]) for text in texts]), atol=1e-6)
 
 
+@pytest.mark.lab
 def test_a_random_model_reads_the_same_spelling(elmo: Path) -> None:
+    from osbert_lab.analysis.passes import fresh
+
     trained = open_folder(elmo).backbone
     random = fresh(trained, seed=0)
     assert torch.equal(random.words.spelling, trained.words.spelling)

@@ -125,6 +125,7 @@ def test_its_encoder_serves_the_tasks_there_are(model: Path, tmp_path: Path) -> 
     assert osbert.load(model).embed(["good film", "bad"]).shape == (2, 16)
 
 
+@pytest.mark.lab
 def test_its_encoder_is_analysed_and_pieces_of_one_text_have_no_score(model: Path, tmp_path: Path) -> None:
     opened = osbert.load(model)
     assert opened.attention("good film").weights.shape[:2] == (1, 2)

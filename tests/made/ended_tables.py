@@ -6,10 +6,10 @@ import json
 import random
 from pathlib import Path
 
-from osbert.runs.reproduce.encoders import PretrainedEncoders, run_folder
-from osbert.runs.reproduce.plan import TablePlan
-from osbert.runs.reproduce.scale import TableScale
-from osbert.runs.reproduce.tables import TableRow, read_table
+from osbert_lab.papers.encoders import PretrainedEncoders, run_folder
+from osbert_lab.papers.plan import TablePlan
+from osbert_lab.papers.scale import TableScale
+from osbert_lab.papers.tables import TableRow, read_table
 
 
 def plan(name: str, out: Path, rows: tuple[TableRow, ...] | None = None) -> TablePlan:

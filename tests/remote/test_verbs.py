@@ -10,8 +10,6 @@ import pytest
 import osbert
 from object_store import QUIET
 from osbert.runs import score as scoring
-from osbert.runs.analyse import opened
-from osbert.runs.analyse.opened import AnalysisProgress
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -110,6 +108,7 @@ def test_predictions_in_tasks(s3: Any, runs: dict[str, Path], table: Path, tmp_p
     assert nothing_left(tmp_path / "cache")
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("given", ["s3://box/data", "s3://box/data/texts.txt"])
 def test_an_analysis(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, given: str) -> None:
     local = osbert.analyse(runs["encoder"], data=texts, out=tmp_path / "out", **FEW)
@@ -122,7 +121,10 @@ def test_an_analysis(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path
     assert nothing_left(tmp_path / "cache")
 
 
+@pytest.mark.lab
 def test_an_analysis_that_lies_there(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+    from osbert_lab.analysis.opened import AnalysisProgress
+
     def computed(**more: Any) -> int:
         """Analyse; return the number of events that tell of work."""
         events: list[Any] = []
@@ -146,9 +148,12 @@ def test_an_analysis_that_lies_there(s3: Any, runs: dict[str, Path], texts: Path
         osbert.analyse(runs["encoder"], data="s3://box/in.bin", out="s3://box/other", **FEW)
 
 
+@pytest.mark.lab
 def test_an_analysis_that_was_stopped_goes_on(
     s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from osbert_lab.analysis import opened
+
     osbert.analyse(runs["encoder"], data=texts, out=tmp_path / "out", **FEW)
     write, written = opened.write_sealed, []
 
@@ -169,9 +174,12 @@ def test_an_analysis_that_was_stopped_goes_on(
     assert nothing_left(tmp_path / "cache")
 
 
+@pytest.mark.lab
 def test_an_analysis_whose_upload_failed_is_uploaded_by_the_same_command(
     s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from osbert_lab.analysis.opened import AnalysisProgress
+
     call: dict[str, Any] = {"data": "s3://box/data", "out": "s3://box/out", **FEW}
     with monkeypatch.context() as patched, refusal("not-uploaded", str(tmp_path / "cache")):
         patched.setattr(s3, "put_file", lost)
@@ -196,6 +204,7 @@ def test_a_mixture_whose_upload_failed_begins_anew(
     assert nothing_left(tmp_path / "cache")
 
 
+@pytest.mark.lab
 def test_a_comparison_of_encoders(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path) -> None:
     models = [runs["encoder"], runs["pretrained"]]
     local = osbert.compare_encoders(models, data=texts, out=tmp_path / "out", **FEW)

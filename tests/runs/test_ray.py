@@ -28,6 +28,7 @@ def test_a_killed_worker_s_rows_are_predicted_again(runs: dict[str, Path], tmp_p
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
 
 
+@pytest.mark.lab
 def test_a_killed_worker_s_analysis_is_made_again(runs: dict[str, Path], tmp_path: Path) -> None:
     data = tmp_path / "text.txt"
     data.write_text("the good film . a bad play\n\na poor actor . the film\n\n" * 20)

@@ -113,6 +113,7 @@ def test_explanations(runs: dict[str, Path], file: Path, tmp_path: Path, here: H
     assert here.done == [0, 1, 2]
 
 
+@pytest.mark.lab
 def test_analyses(runs: dict[str, Path], tmp_path: Path, here: HereTasks) -> None:
     data = tmp_path / "text.txt"
     data.write_text("".join(f"{word} a film . the actor\n\n" for word in WORDS * 8 if word))

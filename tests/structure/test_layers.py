@@ -87,6 +87,32 @@ def test_a_module_imports_from_its_own_room_and_earlier_ones(module: str) -> Non
     assert not late, f"{module} imports {late}, which come later in the order"
 
 
+def test_nothing_in_osbert_imports_the_lab() -> None:
+    """osbert_lab is found by its entry points; osbert does without it."""
+    importing = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and any(
+            name.startswith("osbert_lab")
+            for name in (getattr(node, "module", None) or "", *(a.name for a in node.names))
+        )
+    ]
+    assert not importing
+
+
+def test_the_folders_of_the_lab_import_in_one_direction() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in (SOURCE / "osbert_lab").rglob("*.py"):
+        folder = path.relative_to(SOURCE / "osbert_lab").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("osbert_lab."):
+                graph.setdefault(folder, set()).add(node.module.split(".")[1])
+    edges = {(folder, other) for folder, others in graph.items() for other in others - {folder}}
+    assert not {(folder, other) for folder, other in edges if (other, folder) in edges}
+
+
 def test_errors_imports_nothing_of_osbert() -> None:
     assert not list(imports(MODULES["osbert.errors"]))
 

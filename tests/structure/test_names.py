@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "osbert"
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 IRREGULAR = {
     "Begun",
     "Bound",

@@ -14,7 +14,8 @@ from types import ModuleType
 import pytest
 
 import osbert
-from osbert import cli
+import osbert_lab
+from osbert.console.verbs import verb_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ("index", "index.zh", "contributing", "changelog")
@@ -51,7 +52,7 @@ def test_the_navigation_leads_to_pages_once() -> None:
 
 def test_every_verb_has_a_page_with_its_options(reference: ModuleType) -> None:
     verbs = [*reference.every_verb()]
-    assert {words[0] for words in verbs} == {*cli.VERBS, *cli.GROUPS}
+    assert {words[0] for words in verbs} == {words[0] for package in verb_packages() for words in package.names()}
     page = reference.verb_page(("tokenizer", "train"))
     assert "osbert tokenizer train" in page
     assert "`--vocabulary` <small>INTEGER, default `30522`</small>" in page
@@ -62,12 +63,13 @@ def test_the_reference_has_every_result_and_every_member(reference: ModuleType) 
     assert "inherited_members: true" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     classes = {name.rpartition(".")[2]: name for _, name in reference.shown_classes()}
     functions = [getattr(osbert, name) for name in osbert.__all__ if not name.startswith("_")]
+    functions += [getattr(osbert_lab, name) for name in osbert_lab.__all__]
     returned = {word for one in functions for word in re.findall(r"\w+", inspect.signature(one).return_annotation)}
     known = {*dir(builtins), "Path", "AnyTokenizer"}  # AnyTokenizer: Tokenizer | FileTokenizer
     assert returned - known <= {*classes}, "add what a public function returns to CLASSES of tools/reference.py"
     assert {"fill", "score", "generate", "stream"} <= {*reference.members(classes["Engine"])}
     for name in classes.values():
-        module, _, attribute = f"osbert.{name}".rpartition(".")
+        module, _, attribute = name.rpartition(".")
         kind = getattr(importlib.import_module(module), attribute)
         assert all(inspect.getdoc(getattr(kind, member)) for member in reference.members(name)), name
 

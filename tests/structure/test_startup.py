@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert import cli
+from osbert.console.verbs import verb_packages
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "osbert"
 HEAVY = ("torch", "scipy", "sklearn", "transformers", "pyarrow")
@@ -42,9 +42,7 @@ def test_the_torch_free_side_loads_no_torch() -> None:
         names.append(f"osbert.{promised}")
         folder = PACKAGE / promised
         names += [f"osbert.{promised}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"]
-    names += [f"osbert.commands.{verb}" for verb in cli.VERBS]
-    names += [f"osbert.commands.{group}.{verb}" for group, (_, verbs) in cli.GROUPS.items() for verb in verbs]
-    names += [f"osbert.commands.{verb}.{below}" for verb, own in cli.SUBVERBS.items() for below in own]
+    names += [package.module(name) for package in verb_packages() for name in package.names()]
     guilty = []
     while name := first_with_torch([name for name in names if name not in guilty]):
         guilty.append(name)
@@ -57,8 +55,9 @@ def test_the_settings_of_verbs_are_known_without_torch() -> None:
         python(
             "import sys; sys.modules['torch'] = None\n"
             "from osbert import components, recipe\n"
-            "from osbert.commands import finetune, pretrain, reproduce\n"
-            "from osbert.runs.reproduce.tables import table_names\n"
+            "from osbert.commands import finetune, pretrain\n"
+            "from osbert_lab.commands import reproduce\n"
+            "from osbert_lab.papers.tables import table_names\n"
             "for task in components.names('tasks'): finetune.settings_of([task])\n"
             "for name in recipe.packaged(): pretrain.schemas_shown([name])\n"
             "for name in table_names(): reproduce.schemas_shown([name])\n"

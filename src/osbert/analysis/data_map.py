@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.figures import Floats
 from osbert.reports.explained import explained
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.tasks import Record
 from osbert.terminal import one_line
 
+Floats = NDArray[np.float64]
 LEAST = 2
 """Fewest scores (epochs) for a map."""
 SPOTS = 400

@@ -10,7 +10,6 @@ from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
-    from osbert.runs.analyse.run import ModelAnalysis
     from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.explain import ExplanationTally
@@ -112,57 +111,6 @@ def compare(
     chosen = recipe.settings(EvaluationOptions, options)
     page = None if out is None else Path(out)
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
-
-
-def analyse(
-    model: str | Path, *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
-) -> ModelAnalysis:
-    """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
-
-    `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
-    `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
-    call resumes a stopped one.
-    `watch` is called with each event, such as an AnalysisProgress (osbert.runs.analyse.opened) after each few texts.
-    Raises osbert.errors.UserError for unreadable input, with every invalid tree.
-
-    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
-    >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
-    >>> entropy = found.figure("layer_entropy", layer=1)
-    >>> entropy.n, 0 < entropy.value < entropy.baselines["uniform"]
-    (20, True)
-    """
-    from osbert import recipe
-    from osbert.interop.hub import locate
-    from osbert.runs.analyse.run import analyse as run_analysis
-    from osbert.runs.analyse.settings import AnalysisRequest
-
-    request = recipe.settings(AnalysisRequest, options)
-    place = locate(model, watch=watch).path
-    return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
-
-
-def compare_encoders(
-    models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
-) -> ModelAnalysis:
-    """Compare models with the first one on the same texts; for a single run, its intermediate models with the last one.
-
-    Writes report.html and analysis.json into the folder `out`: linear CKA of each pair of layers, how far layers moved,
-    and the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`,
-    such as texts, length and seed. The rest is as for `analyse`.
-
-    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
-    >>> found = osbert.compare_encoders(["encoder", "run"], data="text.txt", out="both", shortest=3, length=12)
-    >>> found.figure("cka", model="run", layer=1, other=1).n
-    20
-    """
-    from osbert import recipe
-    from osbert.interop.hub import locate
-    from osbert.runs.analyse.compare import compare as run_comparison
-    from osbert.runs.analyse.settings import ComparisonRequest
-
-    request = recipe.settings(ComparisonRequest, options)
-    places = [locate(model, watch=watch).path for model in models]
-    return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
 def predict(

@@ -1,4 +1,4 @@
-"""Uses of text vectors: search, near duplicates and topics."""
+"""Uses of text vectors: search and near duplicates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.runs.duplicates import DuplicateTally
     from osbert.runs.search import Neighbourhood
-    from osbert.runs.topics.result import TopicTally
     from osbert.runs.vector_input import VectorInput
 
 
@@ -81,39 +80,14 @@ def find_duplicates(
     """
     from osbert.runs.duplicates import find_duplicates as run
 
-    given = _input(data, model, options, watch)
+    given = read_vector_input(data, model, options, watch)
     return run(given, above=above, out=None if out is None else Path(out), watch=watch)
 
 
-def find_topics(
-    data: str | Path | Sequence[str],
-    *,
-    out: str | Path,
-    model: str | Path | None = None,
-    topics: int = 0,
-    seed: int = 0,
-    watch: Watch = ignore,
-    **options: Any,
-) -> TopicTally:
-    """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
-
-    `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
-    largest silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
-    called with each event, such as a TopicProgress (osbert.runs.topics.run). Raises osbert.errors.UserError for data
-    that cannot be read, and for more topics than texts.
-
-    >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)
-    >>> sum(topic.size for topic in found.topics) == found.rows
-    True
-    """
-    from osbert.runs.topics.run import find_topics as run
-
-    return run(_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)
-
-
-def _input(
+def read_vector_input(
     data: str | Path | Sequence[str], model: str | Path | None, options: dict[str, Any], watch: Watch
 ) -> VectorInput:
+    """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.vector_input import VectorInput, VectorInputKeywords

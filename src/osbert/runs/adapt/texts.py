@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from osbert.corpus.docstrings import sample
 from osbert.errors import Problems, UserError
 from osbert.files import replacing
 from osbert.reading.columns import TextColumns, choose
@@ -16,7 +17,6 @@ from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import files_below, kind_of
 from osbert.reading.memory import Data, tables
 from osbert.reading.table import Table, TableReading, open_table
-from osbert.runs.demo.docstrings import sample
 from osbert.runs.tokenizer import files_or_texts
 
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")

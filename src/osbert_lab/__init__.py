@@ -1,0 +1,97 @@
+"""The lab of osbert: analyses of models, the experiments of papers, topics of texts, and the demo.
+
+osbert itself does without this package, which comes in the same distribution. Its verbs are verbs of `osbert`, and the
+functions below are also `osbert.analyse`, `osbert.compare_encoders` and `osbert.find_topics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
+
+if TYPE_CHECKING:
+    from osbert_lab.analysis.run import ModelAnalysis
+    from osbert_lab.topics.result import TopicTally
+
+__all__ = ["analyse", "compare_encoders", "find_topics"]
+
+
+def analyse(
+    model: str | Path, *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ModelAnalysis:
+    """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
+
+    `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
+    `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
+    call resumes a stopped one.
+    `watch` is called with each event, such as an AnalysisProgress (osbert_lab.analysis.opened) after each few texts.
+    Raises osbert.errors.UserError for unreadable input, with every invalid tree.
+
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
+    >>> entropy = found.figure("layer_entropy", layer=1)
+    >>> entropy.n, 0 < entropy.value < entropy.baselines["uniform"]
+    (20, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert_lab.analysis.run import analyse as run_analysis
+    from osbert_lab.analysis.settings import AnalysisRequest
+
+    request = recipe.settings(AnalysisRequest, options)
+    place = locate(model, watch=watch).path
+    return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
+def compare_encoders(
+    models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+) -> ModelAnalysis:
+    """Compare models with the first one on the same texts; for a single run, its intermediate models with the last one.
+
+    Writes report.html and analysis.json into the folder `out`: linear CKA of each pair of layers, how far layers moved,
+    and the heads of each model. `data`: a file or a folder with text. `options`: those of `osbert analyse compare`,
+    such as texts, length and seed. The rest is as for `analyse`.
+
+    >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
+    >>> found = osbert.compare_encoders(["encoder", "run"], data="text.txt", out="both", shortest=3, length=12)
+    >>> found.figure("cka", model="run", layer=1, other=1).n
+    20
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert_lab.analysis.compare import compare as run_comparison
+    from osbert_lab.analysis.settings import ComparisonRequest
+
+    request = recipe.settings(ComparisonRequest, options)
+    places = [locate(model, watch=watch).path for model in models]
+    return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
+def find_topics(
+    data: str | Path | Sequence[str],
+    *,
+    out: str | Path,
+    model: str | Path | None = None,
+    topics: int = 0,
+    seed: int = 0,
+    watch: Watch = ignore,
+    **options: Any,
+) -> TopicTally:
+    """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
+
+    `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
+    largest silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
+    called with each event, such as a TopicProgress (osbert_lab.topics.run). Raises osbert.errors.UserError for data
+    that cannot be read, and for more topics than texts.
+
+    >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)
+    >>> sum(topic.size for topic in found.topics) == found.rows
+    True
+    """
+    from osbert.api.vectors import read_vector_input
+    from osbert_lab.topics.run import find_topics as run
+
+    return run(read_vector_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)

@@ -1,0 +1,94 @@
+"""Sentences with their chunks, in CoNLL-2000's columns: a word, its part of speech, and a tag B-, I- or O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.errors import Problems
+from osbert.reading.form import decoding_error, open_text
+from osbert.reading.tagged.rows import TaggedWords, read_columns
+from osbert.terminal import counted
+from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
+from osbert_lab.analysis.kinds.contract import PlacedWords
+from osbert_lab.analysis.parts import Part, drawn_parts
+from osbert_lab.analysis.sample import Sample, TextSample, place_words
+from osbert_lab.analysis.tables import left_out, unusable_rows
+
+COLUMNS = 3
+TAG = re.compile("O|[BI]-(NP|VP|PP|ADJP|ADVP|SBAR|PRT|CONJP|INTJ|LST|UCP)")
+"""The chunk tags of Tjong Kim Sang and Buchholz 2000, table 1."""
+
+Placed = tuple[Example, PlacedWords]
+
+
+class ChunkForm(DataForm):
+    """Sentences to train probes of chunks on, and sentences to score them on."""
+
+    place = 2
+    files = "chunks (columns of CoNLL-2000)"
+
+    def knows(self, file: FileHead) -> bool:
+        """Return whether most lines have three columns with a chunk tag in the last."""
+        rows = [cells for line in file.lines if (cells := line.split())]
+        return 2 * sum(len(cells) == COLUMNS and bool(TAG.fullmatch(cells[-1])) for cells in rows) > len(rows)
+
+    def sample(self, files: Sequence[Path], sampling: Sampling) -> TextSample:
+        """Return a sample of the sentences of some files, in two parts: for training, and for scoring."""
+        problems = unusable_rows("sentences")
+        rng = np.random.default_rng([sampling.options.seed, 2])
+        encoding = sampling.reading.encoding
+
+        def sentences(paths: Sequence[Path]) -> Iterator[tuple[Path, TaggedWords]]:
+            for path in paths:
+                yield from ((path, one) for one in _read(path, encoding, problems))
+
+        placed: list[Placed] = []
+        read = 0
+        for part, drawn, count in drawn_parts(files, sentences, sampling.options.trees, rng):
+            read += count
+            found = (_placed(path, rows, part, sampling, problems) for path, rows in drawn)
+            placed += [one for one in found if one]
+        if sampling.reading.errors == "strict":
+            problems.stop_if_any()
+        trained = sum(one.part == "select" for _, one in placed)
+        note = (
+            f"{counted(len(placed), 'sentence')} with chunks of {read:,} read: probes trained on {trained:,} and "
+            f"scored on {len(placed) - trained:,}; {problems.count:,} left out"
+        )
+        return TextSample(
+            examples=[example for example, _ in placed],
+            labelled=[one for _, one in placed],
+            read=read,
+            short=problems.count,
+            notes=[note, *left_out(problems)] if read else [],
+        )
+
+    def sentences(self, sample: Sample) -> Sequence[Example]:
+        """Return the sentences of a sample as sequences for the model."""
+        assert isinstance(sample, TextSample)
+        return sample.examples
+
+
+def _read(path: Path, encoding: str, problems: Problems) -> Iterator[TaggedWords]:
+    try:
+        with open_text(path, encoding) as lines:
+            yield from read_columns(lines, name=str(path), column=0, labelled=True, problems=problems)
+    except UnicodeError as error:
+        raise decoding_error(path, encoding) from error
+
+
+def _placed(path: Path, rows: TaggedWords, part: Part, sampling: Sampling, problems: Problems) -> Placed | None:
+    for tag, line in zip(rows.tags or (), rows.lines, strict=False):
+        if not TAG.fullmatch(tag):
+            problems.add(f"{path}, line {line}: {tag!r} is no chunk of CoNLL-2000.", code="unusable-row")
+            return None
+    found = place_words(rows.words, f"{path}, line {rows.lines[0]}", sampling.packer, problems)
+    if not found:
+        return None
+    example, tokens = found
+    return example, PlacedWords(words=rows.words, labels=rows.tags or (), tokens=tokens, part=part)

@@ -1,0 +1,115 @@
+"""Facts: tables with columns sub_label and obj_label, and tables of patterns with [X] and [Y], such as ParaRel's.
+
+Both belong to a relation, which is the name of the file: facts/P36.jsonl and patterns/P36.jsonl.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from osbert.errors import Problems
+from osbert.inference.fill import MASK, masked_pieces
+from osbert.terminal import counted
+from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
+from osbert_lab.analysis.judgements import FactRelation, Pieces
+from osbert_lab.analysis.sample import ItemSample, draw
+from osbert_lab.analysis.tables import left_out, stem, table_rows, unusable_rows
+
+COLUMNS, PATTERN = ("sub_label", "obj_label"), "pattern"
+SUBJECT, OBJECT = "[X]", "[Y]"
+
+
+class FactForm(DataForm):
+    """Relations, with a sample of facts for each."""
+
+    place = 4
+    files = f"facts (tables with the columns {' and '.join(COLUMNS)}, and of the same names with the column {PATTERN})"
+
+    def knows(self, file: FileHead) -> bool:
+        """Return whether the columns of facts, or the column of patterns, exist."""
+        return file.columns >= {*COLUMNS} or PATTERN in file.columns
+
+    def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[FactRelation]:
+        """Return the relations that have both facts and patterns."""
+        problems = unusable_rows("facts")
+        facts: dict[str, list[tuple[str, str]]] = {}
+        patterns: dict[str, list[str]] = {}
+        for path in files:
+            if FileHead(path).columns >= {*COLUMNS}:
+                rows = table_rows(path, COLUMNS, sampling, problems)
+                facts.setdefault(stem(path), []).extend(
+                    (row.values[COLUMNS[0]], row.values[COLUMNS[1]]) for row in rows
+                )
+            else:
+                patterns.setdefault(stem(path), []).extend(_patterns(path, sampling, problems))
+        read = sum(map(len, facts.values()))
+        # Sorted: the order of relations must not depend on that of the files.
+        shared = sorted(facts.keys() & patterns.keys())
+        made = [_relation(name, facts[name], patterns[name], sampling) for name in shared]
+        if sampling.reading.errors == "strict":
+            problems.stop_if_any()
+        # A relation with a single object can be answered without the subject.
+        found = [relation for relation in made if relation.facts and len(relation.objects) > 1]
+        sentences = [one for relation in found for _, own in relation.facts for one in own]
+        usable = sum(sum(relation.counts) for relation in made)
+        notes = [
+            f"{counted(sum(len(one.facts) for one in found), 'fact')} of {read:,} read, of "
+            f"{counted(len(found), 'relation')}; {read - usable:,} have an object that is not one piece"
+        ]
+        single = [relation.name for relation in made if len(relation.objects) == 1]
+        notes += [f"left out, as all facts have the same object: {', '.join(single)}"] if single else []
+        lone = sorted(facts.keys() ^ patterns.keys())
+        notes += [f"facts without patterns, or patterns without facts: {', '.join(lone)}"] if lone else []
+        tokens = sum(len(one) + sampling.packer.form.specials(1) for one in sentences)
+        return ItemSample(items=found, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if files else [])
+
+
+def _relation(name: str, facts: Sequence[tuple[str, str]], patterns: Sequence[str], sampling: Sampling) -> FactRelation:
+    """Return a relation with a sample of the facts whose object is one token and whose sentences fit."""
+    objects = {one: pieces[0] for _, one in facts if len(pieces := _pieces(one, sampling)) == 1}
+    fitting = [(subject, objects[one]) for subject, one in facts if one in objects]
+    counts = Counter(answer for _, answer in fitting)
+    places = {answer: place for place, answer in enumerate(counts)}
+    # The name is part of the seed, so a relation's sample does not depend on the other relations.
+    rng = np.random.default_rng([sampling.options.seed, 3, *name.encode()])
+    drawn, _ = draw(fitting, sampling.options.pairs, rng)
+    laid = [(places[answer], _sentences(subject, patterns, sampling)) for subject, answer in drawn]
+    return FactRelation(
+        name=name,
+        objects=tuple(counts),
+        counts=tuple(counts.values()),
+        facts=tuple((place, sentences) for place, sentences in laid if sentences),
+    )
+
+
+def _patterns(path: Path, sampling: Sampling, problems: Problems) -> Iterator[str]:
+    for row in table_rows(path, (PATTERN,), sampling, problems):
+        pattern = row.values[PATTERN]
+        if pattern.count(SUBJECT) == pattern.count(OBJECT) == 1:
+            yield pattern
+        else:
+            problems.add(
+                f"{path}, line {row.line}: '{pattern}' does not have {SUBJECT} and {OBJECT} once each.",
+                code="unusable-row",
+            )
+
+
+def _pieces(text: str, sampling: Sampling) -> Pieces:
+    """Return the tokens of an object, encoded as a word in mid-sentence."""
+    tokenizer = sampling.packer.tokenizer
+    # Encoded behind a word, since byte-level vocabularies write a leading space into the token.
+    before, whole = tokenizer.encode("a"), tokenizer.encode(f"a {text}")
+    return tuple(whole[len(before) :].tolist())
+
+
+def _sentences(subject: str, patterns: Sequence[str], sampling: Sampling) -> tuple[Pieces, ...]:
+    """Return the tokens of a fact in each pattern, its object masked; [] if one is too long."""
+    # A subject that contains the mask would add a second masked position.
+    texts = [pattern.replace(SUBJECT, subject.replace(MASK, "")).replace(OBJECT, MASK) for pattern in patterns]
+    found = [masked_pieces(text, sampling.packer.tokenizer)[0] for text in texts]
+    fitting = all(len(one) <= sampling.packer.room(1) for one in found)
+    return tuple(tuple(one.tolist()) for one in found) if fitting else ()

@@ -1,0 +1,337 @@
+"""Whether dependency trees can be read from the states: the structural probe of each layer.
+
+Hewitt and Manning 2019. UUAS is the fraction of a tree's arcs that are in the minimum spanning tree of the probe's
+distances, over words that are not punctuation (by the universal tag). The second figure is Spearman's correlation of
+the distances with those in the tree: the mean over words, over sentences of each length, and over lengths from 5 to 50.
+
+Each layer is compared with a control task: trees that depend on word types alone, which a probe can only memorise. The
+codelength is that of all distances. A mix of layers is trained together with its probe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
+from osbert.models.contract import Sizes
+from osbert.reports.explained import explained
+from osbert.reports.page import Section
+from osbert.reports.plot import Mark, Series, line_plot
+from osbert_lab.analysis.advance import SILENT, Advance
+from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, named
+from osbert_lab.analysis.kinds.contract import PlacedTree, TextPass, TrainedAnalysis
+from osbert_lab.analysis.probe import expected_layer
+from osbert_lab.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM
+from osbert_lab.analysis.structure import (
+    EPOCHS,
+    MeasuredTree,
+    Squares,
+    StructuralProbe,
+    control_heads,
+    rank_correlation,
+    right_arcs,
+    tree_codelength,
+    tree_distances,
+    tree_portion_ends,
+)
+
+TREES = {"select": 2000, "score": 1000}
+"""Most trees to train on and to score."""
+WORDS = 16
+"""Mean number of words of a tree, for the estimate of memory."""
+LENGTHS = range(5, 51)
+"""Lengths of sentences whose distances are compared; longer sentences are not read."""
+LEAST = 50
+"""Fewest trees, to train on and to score, for figures."""
+MIXED = 400
+"""Most trees to train a mix of layers on: each of its steps reads all layers."""
+LINE = "each word and the next"
+
+
+@dataclass(frozen=True)
+class _KeptTree:
+    """A sentence with the states (L + 2, W, D) of its words, and its tree or a control tree."""
+
+    placed: PlacedTree
+    states: NDArray[np.float16]
+    heads: Sequence[int]
+    distances: Squares
+
+    @property
+    def counted(self) -> list[bool]:
+        return [tag != "PUNCT" for tag in self.placed.tree.tags]
+
+    def control(self, seed: int) -> _KeptTree:
+        heads = control_heads(self.placed.tree.words, self.counted, seed)
+        return replace(self, heads=heads, distances=tree_distances(heads))
+
+    def measured(self, place: int | slice) -> MeasuredTree:
+        return MeasuredTree(self.states[place], self.distances)
+
+
+@dataclass(frozen=True)
+class _TreeScores:
+    """The numbers of correct and of all arcs, and the mean rank correlation."""
+
+    right: int
+    count: int
+    correlation: float
+
+    @property
+    def share(self) -> float:
+        return self.right / self.count
+
+
+Parts = Mapping[str, Sequence[_KeptTree]]
+
+
+class Structure(TrainedAnalysis):
+    """A sample of trees with the states of their words."""
+
+    reads = "trees"
+    needs_attention = False
+    least = f"{LEAST} trees of 2 to {LENGTHS.stop - 1} words to learn from and {LEAST} to score"
+    place = 13
+
+    def __init__(self, sizes: Sizes, seed: int) -> None:
+        """Start with no tree, and with room for as many as ROOM allows."""
+        super().__init__(sizes, seed)
+        fitting = ROOM // ((sizes.layers + 2) * sizes.width * WORDS)
+        self.most = {part: min(most, fitting * most // sum(TREES.values())) for part, most in TREES.items()}
+        self.rng = np.random.default_rng([seed, 2])
+        self.seen = dict.fromkeys(TREES, 0)
+        self.trees: dict[str, list[_KeptTree]] = {part: [] for part in TREES}
+
+    def add(self, text: TextPass) -> None:
+        """Add a tree of 2 to 50 words with one root to the sample (algorithm R)."""
+        placed = text.tree
+        assert placed is not None
+        if not 2 <= len(placed.tree.heads) < LENGTHS.stop or placed.tree.heads.count(-1) != 1:
+            return
+        kept, part = self.trees[placed.part], placed.part
+        self.seen[part] += 1
+        place = len(kept) if len(kept) < self.most[part] else int(self.rng.integers(self.seen[part]))
+        if place < self.most[part]:
+            states, heads = text.word_states, placed.tree.heads
+            # Appends if `place` is the length, replaces otherwise.
+            kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
+
+    @property
+    def training(self) -> int:
+        """Return how many trees the probes of `figures` are trained on, those of every epoch counted."""
+        trees, layers = len(self.trees["select"]), self.sizes.layers + 1
+        coded = sum(tree_portion_ends(trees)[:-1]) if trees else 0
+        return EPOCHS * ((2 * layers + 1) * (trees + coded) + layers * min(trees, MIXED))
+
+    def figures(self, advance: Advance = SILENT) -> list[Figure]:
+        """Return arcs, correlation and codelength of each layer, and figures of the mix; [] for too few trees."""
+        if min(map(len, self.trees.values())) < LEAST:
+            return []
+        order = np.random.default_rng([self.seed, 7]).permutation(len(self.trees["select"]))
+        self.trees["select"] = [self.trees["select"][place] for place in order]  # they came by their lengths
+        control = {part: [tree.control(self.seed) for tree in trees] for part, trees in self.trees.items()}
+        if not sum(_arcs(tree) for trees in (self.trees["score"], control["score"]) for tree in trees):
+            return []
+        found = [self._scores(self.trees, layer, advance) for layer in range(self.sizes.layers + 2)]
+        learnt = [self._scores(control, layer, advance) for layer in range(self.sizes.layers + 1)]
+        scored = self.trees["score"]
+        line = _scored(scored, [_line(len(tree.heads)) for tree in scored])
+        figures = []
+        for layer, (one, other) in enumerate(zip(found[:-1], learnt, strict=True)):
+            arcs = Figure(
+                name="tree_arcs",
+                where={"layer": layer},
+                value=one.share,
+                n=one.count,
+                unit="arcs",
+                interval=wilson_interval(one.right, one.count),
+                baselines={
+                    LINE: line.share,
+                    EMBEDDINGS: found[0].share,
+                    RANDOM: found[-1].share,
+                    CONTROL: other.share,
+                },
+                data=self.reads,
+                seed=self.seed,
+            )
+            selectivity = replace(
+                arcs,
+                name="tree_arcs_selectivity",
+                value=(gain := one.share - other.share),
+                interval=(gain - (margin := _margin(one, other)), gain + margin),
+                baselines={EMBEDDINGS: found[0].share - learnt[0].share},
+            )
+            ordered = replace(
+                arcs,
+                name="tree_order",
+                value=one.correlation,
+                n=len(scored),
+                unit="trees",
+                interval=None,
+                baselines={LINE: line.correlation, EMBEDDINGS: found[0].correlation, RANDOM: found[-1].correlation},
+            )
+            figures += [arcs, selectivity, *([ordered] if math.isfinite(ordered.value) else [])]
+        return [*figures, *self._codes(control, advance), *self._mixes(figures[0], advance)]
+
+    def _scores(self, trees: Parts, place: int | slice, advance: Advance) -> _TreeScores:
+        """Return the scores of a probe of one layer (the last is the random encoder) or of a mix of layers."""
+        return self._probed(trees, place, advance)[0]
+
+    def _probed(self, trees: Parts, place: int | slice, advance: Advance) -> tuple[_TreeScores, Floats]:
+        """Return the scores of a probe, and the weight of each of its layers."""
+        measured = [tree.measured(place) for tree in trees["select"]]
+        probe = StructuralProbe(measured, seed=self.seed, advance=advance)
+        return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]]), probe.shares
+
+    def _codes(self, control: Parts, advance: Advance) -> Iterator[Figure]:
+        """Yield for each layer the bits per distance in the online code of the training trees."""
+
+        def coded(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
+            measured = [tree.measured(layer) for tree in trees["select"]]
+            return tree_codelength(measured, seed=self.seed, advance=advance)
+
+        def mean(bits: Floats, counts: Floats) -> float:
+            return float(bits.sum() / counts.sum())
+
+        found = [coded(self.trees, layer) for layer in range(self.sizes.layers + 2)]
+        for layer, (own, even, counts) in enumerate(found[:-1]):
+            learnt = coded(control, layer)
+            yield Figure(
+                name="tree_arcs_bits",
+                where={"layer": layer},
+                value=mean(own, counts),
+                n=int(counts.sum()),
+                unit="distances",
+                interval=ratio_interval(own, counts, seed=self.seed),
+                baselines={
+                    UNIFORM: mean(even, counts),
+                    EMBEDDINGS: mean(found[0][0], counts),
+                    RANDOM: mean(found[-1][0], counts),
+                    CONTROL: mean(learnt[0], counts),
+                },
+                data=self.reads,
+                seed=self.seed,
+            )
+
+    def _mixes(self, common: Figure, advance: Advance) -> Iterator[Figure]:
+        """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
+        layers = self.sizes.layers + 1
+        some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
+        found = [self._probed(some, slice(upper), advance) for upper in range(1, layers + 1)]
+        _, shares = found[-1]
+        centre = replace(common, where={}, interval=None, unit="trees", n=len(some["select"]))
+        yield replace(
+            centre,
+            name="tree_arcs_centre",
+            value=float(np.arange(layers) @ shares),
+            baselines={"even": (layers - 1) / 2},
+        )
+        scores = np.array([one.share for one, _ in found])
+        if math.isfinite(expected := expected_layer(scores)):
+            yield replace(centre, name="tree_arcs_expected_layer", value=expected, baselines={})
+
+    @staticmethod
+    def section(figures: Sequence[Figure]) -> Section:
+        """Return both scores by layer."""
+        arcs, order = named(figures, "tree_arcs"), named(figures, "tree_order")
+        best = max(arcs, key=lambda one: one.value)
+        low, high = best.interval or (best.value, best.value)
+        plain = (
+            f"From layer {best.where['layer']} a linear map finds {best.value:.1%} of {best.n:,} arcs ({low:.1%} to "
+            f"{high:.1%}). The embeddings give {best.baselines[EMBEDDINGS]:.1%}, an encoder with fresh weights "
+            f"{best.baselines[RANDOM]:.1%}, and joining each word with the next {best.baselines[LINE]:.1%}. Of trees "
+            f"by the words' types alone it finds {best.baselines[CONTROL]:.1%}."
+        )
+        caution = (
+            "The map is trained on trees. That such a map exists does not say that the model computes with trees. "
+            "Figures on other treebanks do not compare: short sentences and other relations change all of them."
+        )
+        plots = [
+            explained(_plot(arcs, "Arcs that are found (UUAS), by layer", percent=True), plain=plain, caution=caution)
+        ]
+        if order:
+            top = max(order, key=lambda one: one.value)
+            said = (
+                f"Words are ordered by distance most as in the tree in layer {top.where['layer']}: Spearman's "
+                f"correlation is {top.value:.2f}, by distance in the text alone {top.baselines[LINE]:.2f}."
+            )
+            warning = "The mean is over the lengths from 5 to 50 words: a rare length counts as much as a frequent one."
+            title = "Order of distances (Spearman), by layer"
+            plots.append(explained(_plot(order, title, percent=False), plain=said, caution=warning))
+        plots.append(_code(figures))
+        return Section(heading="Whether trees lie in the states", parts=plots)
+
+
+def _arcs(tree: _KeptTree) -> int:
+    return right_arcs(tree.distances, tree.heads, tree.counted)[1]
+
+
+def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeScores:
+    """Return the scores of squared distances between the words of trees."""
+    arcs = count = 0
+    by_length: dict[int, list[float]] = {}
+    for tree, found in zip(trees, distances, strict=True):
+        right, there = right_arcs(found, tree.heads, tree.counted)
+        arcs, count = arcs + right, count + there
+        if len(tree.heads) in LENGTHS:
+            by_length.setdefault(len(tree.heads), []).append(rank_correlation(found, tree.distances))
+    # The mean of the means by length, as in the paper: rare lengths count as much as frequent ones.
+    means = [float(np.nanmean(each)) for each in by_length.values() if np.isfinite(each).any()]
+    return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
+
+
+def _margin(one: _TreeScores, other: _TreeScores) -> float:
+    """Return half the width of the interval of a difference of two fractions of independent arcs."""
+    variances = (scores.share * (1 - scores.share) / scores.count for scores in (one, other))
+    return DEVIATIONS * math.sqrt(sum(variances))
+
+
+def _line(words: int) -> Squares:
+    return np.abs(np.subtract.outer(np.arange(words), np.arange(words))).astype(np.float32)
+
+
+def _plot(figures: Sequence[Figure], title: str, *, percent: bool) -> str:
+    marks = [Mark(value=figures[0].baselines[name], label=name) for name in (LINE, RANDOM)]
+    return line_plot(
+        _curves(figures),
+        marks=marks,
+        title=title,
+        percent=percent,
+        across="layer (0: embeddings)",
+    )
+
+
+def _curves(figures: Sequence[Figure]) -> list[Series]:
+    """Return the curve of a figure by layer, and of its control task if it has one."""
+    points = [(float(one.where["layer"]), one.value) for one in figures]
+    learnt = [(float(one.where["layer"]), one.baselines[CONTROL]) for one in figures if CONTROL in one.baselines]
+    control = [Series(name=CONTROL, points=learnt, color=1)] if learnt else []
+    return [Series(name="structural probe", points=points), *control]
+
+
+def _code(figures: Sequence[Figure]) -> str:
+    """Return the plot of bits per distance by layer, and describe where the mix of layers has its centre."""
+    coded = named(figures, "tree_arcs_bits")
+    [centre] = named(figures, "tree_arcs_centre")
+    best = min(coded, key=lambda one: one.value)
+    plain = (
+        f"A distance takes {best.value:.2f} bits from layer {best.where['layer']}, {best.baselines[EMBEDDINGS]:.2f} "
+        f"from the embeddings and {best.baselines[UNIFORM]:.2f} without a model. The centre of gravity of a mix of all "
+        f"layers is layer {centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
+    )
+    caution = (
+        "The distances of one sentence follow from each other; the code counts each of them as if it stood alone. The "
+        "control's trees are flat, so that their distances take fewer bits: compare layers, not the two curves."
+    )
+    plot = line_plot(
+        _curves(coded),
+        marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],
+        title="Bits of a distance by the online code",
+        across="layer (0: embeddings)",
+    )
+    return explained(plot, plain=plain, caution=caution)

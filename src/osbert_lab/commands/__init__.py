@@ -1,0 +1,1 @@
+"""The verbs of the lab, one per file."""

@@ -1,0 +1,196 @@
+"""The comparison of families: results.json, table.txt, and report.html with each recipe's pretraining and scores."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from osbert import recipe
+from osbert.files import write_json, write_text
+from osbert.reports.page import Section, code, paragraph, table, write_report
+from osbert.reports.strip import Dot, Strip, strip_plot
+from osbert.runs.study.runner import finished_before
+from osbert.runs.vectors.settings import vector_schema
+from osbert.terminal import in_columns
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import HELD_OUT, NAME, read_lines
+from osbert_lab.papers.plan import PROTOCOL, TablePlan
+from osbert_lab.papers.report import MARK, collapsed_lines, row_marks, row_scores, word_scores
+from osbert_lab.papers.tables import TableRow
+from osbert_lab.papers.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
+from osbert_lab.papers.years import gains_section, timelines
+
+REPORT = "report.html"
+OFF = 0.05
+"""Largest relative deviation from --minutes that is tolerated; the report names runs beyond it."""
+PROTOCOL_SAID = (
+    "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
+    "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
+    "holds the chance of both. Scores are those of the best epoch on the development rows. A difference is taken seed "
+    "by seed; its 95% interval is Student's t. Rows keep the rates, schedules, shares of masks and layouts of their "
+    "recipes, so a difference is one of whole recipes, not of a family alone. Runs that missed the minutes by more "
+    f"than {OFF:.0%}, and runs that were stopped on the way, are named below the scores."
+)
+LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
+
+ROUNDS = "A step of word2vec is a round of at most 4 million words, one of GloVe a pass over its pairs of words."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyRun:
+    """One pretraining run: the number of `parameters`, and the `last` value of each metric in metrics.jsonl."""
+
+    parameters: int
+    last: Mapping[str, float]
+
+    @property
+    def held_out(self) -> dict[str, float]:
+        """The held-out loss by objective."""
+        prefix, ending = f"{HELD_OUT}.", ".loss"
+        # Keys are held_out.OBJECTIVE.loss; keys with more dots are losses of parts of an objective.
+        found = {name: value for name, value in self.last.items() if name.startswith(prefix) and name.endswith(ending)}
+        return {name.removeprefix(prefix).removesuffix(ending): found[name] for name in found if name.count(".") == 2}
+
+
+def write_families_report(plan: TablePlan) -> str:
+    """Write results.json, table.txt and report.html after all runs have ended; return the text of the table."""
+    rows = plan.table.rows
+    seen = {row.name: _runs(plan, row) for row in rows}
+    scores = {row.name: row_scores(plan, row) for row in rows}
+    protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
+    figures = {name: [{"parameters": one.parameters, **one.last} for one in runs] for name, runs in seen.items()}
+    write_json(plan.out / "results.json", {"protocol": protocol, "pretraining": figures, "scores": scores})
+    lead = (
+        f"{len(rows)} recipes, {plan.scale.seeds} seeds. In brackets: the 95% interval of the mean. Fine-tuning: "
+        f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
+    )
+    differences = all_compared(scores)
+    # By year there are so many pairs of rows that only the claims are listed.
+    found = [] if plan.table.has_years else apart(differences)
+    said, remarks = counted(differences), [*_remarks(plan)]
+    claims = [line for one in plan.table.claims if (line := claim_sentence(one, scores))]
+    pretrained, scored, losses = _pretrained(seen), _scored(plan, scores), _about_losses(plan)
+    lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), losses, ""]
+    lines += [*in_columns(scored, indent=""), *remarks, "", *map(str, found), said, *(["", *claims] if claims else [])]
+    text = "\n".join(lines) + "\n"
+    write_text(plan.out / "table.txt", text)
+    pictures = timelines(plan.table, scores) if plan.table.has_years else [*_strips(scores)]
+    sections = [
+        Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *pictures]),
+        gains_section(scores),
+        Section(heading="What shows", parts=[paragraph(said), *_differences(found)]),
+        Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
+        Section(heading="Pretraining", parts=[_table(pretrained), paragraph(losses)]),
+        Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
+        Section(heading="Settings of pretraining", parts=[code(json.dumps(protocol["pretraining"], indent=1))]),
+    ]
+    write_report(plan.out / REPORT, plan.table.title, [one for one in sections if one.parts], lead=lead)
+    return f"{text}The report is {plan.out / REPORT}.\n"
+
+
+def _about_losses(plan: TablePlan) -> str:
+    static = any(vector_schema(recipe.read(row.recipe)) for row in plan.table.rows)
+    return f"{LOSSES} {ROUNDS}" if static else LOSSES
+
+
+def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
+    """Return the pretraining runs of a row, one per seed; only runs that have ended."""
+    found = []
+    for seed in range(plan.scale.seeds):
+        folder = plan.encoders.folder(row, seed, plan.out)
+        facts = RunFolder(folder).facts
+        if "finished" in facts:
+            last = {name: value for line in read_lines(folder / NAME) for name, value in line.items()}
+            found.append(FamilyRun(parameters=facts["finished"]["parameters"], last=last))
+    return found
+
+
+def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
+    """Return the cells of the table on pretraining, a row per recipe; means over the seeds."""
+    rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss"]]
+    for name, runs in seen.items():
+        if not runs:
+            rows.append([name, *["-"] * 5])
+            continue
+        seconds, steps, tokens = (
+            statistics.fmean(run.last[key] for run in runs) for key in ("seconds", "step", "tokens")
+        )
+        losses = [
+            f"{objective} {spelt([run.held_out[objective] for run in runs], scale=1, digits=3)}"
+            for objective in runs[0].held_out
+        ]
+        rows.append(
+            [name, f"{runs[0].parameters:,}", f"{seconds:,.0f}", f"{steps:,.0f}", f"{tokens:,.0f}", ", ".join(losses)]
+        )
+    return rows
+
+
+def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
+    """Return the cells of the table of scores: mean and interval over the seeds, marked if a collapsed run is
+    included."""
+    names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
+    names += [test.name for test in plan.word_tests]
+    starred = {name for column in plan.columns if column.name in plan.split_off for name in column.measured}
+    rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
+    for row in plan.table.rows:
+        marks = row_marks(plan, row.name)
+        found = scores[row.name]
+        rows.append([row.name, *(spelt(found.get(name, [])) + marks.get(name, "") * (name in found) for name in names)])
+    return rows
+
+
+def _remarks(plan: TablePlan) -> Iterator[str]:
+    trials = [trial for row in plan.table.rows for one in plan.columns for trial in plan.trials_of(row, one)]
+    if (ended := sum(map(finished_before, trials))) < len(trials):
+        yield f"So far {ended:,} of {len(trials):,} fine-tunings have ended. The same command goes on."
+    for name, score in word_scores(plan, plan.table.rows[0], 0).items():
+        yield f"{name}: {score.used:,} of {score.given:,} rows, whose words are one piece each."
+    if plan.split_off:
+        yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
+    if plan.whole:
+        yield plan.whole
+    for line in collapsed_lines(plan):
+        yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."
+    yield from _times(plan)
+
+
+def _times(plan: TablePlan) -> Iterator[str]:
+    """Yield a sentence for each pretraining whose duration is unknown or deviates from --minutes by more than OFF."""
+    for row, seed in itertools.product(plan.table.rows, range(plan.scale.seeds)):
+        facts = RunFolder(plan.encoders.folder(row, seed, plan.out)).facts
+        ended = facts.get("finished", {})
+        if "budget" not in facts or "wall_seconds" not in ended:
+            continue
+        taken, planned = ended["wall_seconds"], 60 * facts["budget"]["minutes"]
+        if ended["resumed"]:
+            yield f"Time: {row.name}, seed {seed}, was stopped on the way and resumed, so its seconds are not known."
+        elif abs(taken - planned) > OFF * planned:
+            yield f"Time: {row.name}, seed {seed}, took {taken:,.1f} s instead of {planned:,.0f} s."
+
+
+def _strips(scores: Scores) -> Iterator[str]:
+    """Yield a strip plot for each column: a row per recipe, a dot per seed."""
+    for name in dict.fromkeys(name for found in scores.values() for name in found):
+        strips = [
+            Strip(
+                name=row,
+                dots=[Dot(value=value, label=f"seed {seed}") for seed, value in enumerate(found.get(name, []))],
+            )
+            for row, found in scores.items()
+        ]
+        yield strip_plot(strips, title=f"{name}, a dot a seed; the line is the median")
+
+
+def _differences(found: Sequence[RowComparison]) -> Iterator[str]:
+    """Yield a table of the differences whose intervals exclude 0; nothing if there are none."""
+    if found:
+        head = ("data set", "above", "below", "difference in points (95% interval)")
+        yield table([(one.column, one.above, one.below, one.interval) for one in found], head=head)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return table(body, head=head)

@@ -1,0 +1,138 @@
+"""Topics of texts: clusters of their vectors, the words of each, and a folder with a page and two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.files import require_folder, require_free, whole_folder
+from osbert.inference.embedder import normalized
+from osbert.inference.vectors.nearest import pair_cosines
+from osbert.inference.vectors.reading import VectorFile
+from osbert.lock import claim
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.row_file import row_file
+from osbert.runs.vector_input import VectorInput
+from osbert_lab.topics.clusters import BLOCK, assigned_blocks, cluster, judged_counts
+from osbert_lab.topics.report import topics_report
+from osbert_lab.topics.result import Topic, TopicTally, TopicText
+from osbert_lab.topics.words import topic_words
+
+TYPICAL = 5
+"""Number of typical texts shown for a topic."""
+FEWEST = 4
+"""Fewest texts for choosing the number of topics."""
+Numbers = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicProgress:
+    """Event: `done` of `count` numbers of topics were tried."""
+
+    done: int
+    count: int
+
+
+def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0, watch: Watch = ignore) -> TopicTally:
+    """Cluster texts by their vectors into `topics` topics; 0: the number with the highest silhouette.
+
+    The folder `out` gets rows.csv (the topic of each text and the cosine with its centre), topics.csv and report.html.
+    Topics are numbered from 1, the largest first. Memory holds 65,536 vectors, some blocks, and the words. Raises
+    UserError for data that cannot be read, and for more topics than texts.
+    """
+    if topics < 0 or topics == 1:
+        raise UserError(f"--topics must be 2 or more, or 0 to choose it: not {topics}.", code="invalid-value")
+    if seed < 0:
+        raise UserError(f"--seed must be 0 or more, not {seed}.", code="invalid-value")
+    require_folder(out)
+    require_free(out)
+    with given.opened(watch) as (opened, vectors), claim(out) as claimed:
+        if topics > len(vectors):
+            raise UserError(
+                f"There are {len(vectors):,} texts: they do not fall into {topics:,} topics. Give a smaller --topics.",
+                code="too-little-data",
+            )
+        silhouettes = {} if topics else _silhouettes(vectors, given.name, seed, watch)
+        count = topics or max(silhouettes, key=lambda one: (silhouettes[one], -one))
+        labels, centres = _by_size(vectors, cluster(vectors, count, seed=seed))
+        cosines = _cosines(vectors, labels, centres)
+        with whole_folder(claimed) as folder:
+            _write_rows(folder / "rows.csv", opened, labels, cosines)
+            found = TopicTally(
+                folder=out,
+                rows=len(vectors),
+                topics=_described(opened, labels, cosines),
+                silhouettes=silhouettes,
+                wanted=topics,
+            )
+            _write_topics(folder / "topics.csv", found)
+            topics_report(folder / "report.html", found, name=given.name)
+    return found
+
+
+def _silhouettes(vectors: Vectors, name: str, seed: int, watch: Watch) -> dict[int, float]:
+    if len(vectors) < FEWEST:
+        raise UserError(
+            f"{name} has {len(vectors)} texts, too few to choose a number of topics: give --topics.",
+            code="too-little-data",
+        )
+    return judged_counts(vectors, seed=seed, watch=lambda done, count: watch(TopicProgress(done=done, count=count)))
+
+
+def _by_size(vectors: Vectors, centres: Vectors) -> tuple[Numbers, Vectors]:
+    """Return the topic of each vector and the centres, the largest topic first, without empty topics."""
+    labels = np.concatenate([block for block, _ in assigned_blocks(vectors, centres)])
+    sizes = np.bincount(labels, minlength=len(centres))
+    order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+    # The inverse of the permutation `order`: old label -> rank by size.
+    ranks = np.empty(len(centres), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[labels], centres[order]
+
+
+def _cosines(vectors: Vectors, labels: Numbers, centres: Vectors) -> Vectors:
+    """Return the cosine of each vector with the centre of its topic, (n,)."""
+    directions = normalized(centres)
+    found = np.empty(len(vectors), np.float32)
+    for first in range(0, len(vectors), BLOCK):
+        block = np.asarray(vectors[first : first + BLOCK])
+        found[first : first + BLOCK] = pair_cosines(
+            directions, labels[first : first + BLOCK], block, np.arange(len(block))
+        )
+    return found
+
+
+def _described(opened: VectorFile, labels: Numbers, cosines: Vectors) -> list[Topic]:
+    """Return the topics with their words and typical texts; equal texts are named once."""
+    sizes = np.bincount(labels)
+    spelt = ((topic, " ".join(row.texts)) for topic, row in zip(labels.tolist(), opened.all_rows(), strict=True))
+    found = []
+    for number, words in enumerate(topic_words(spelt, len(sizes))):
+        members = np.flatnonzero(labels == number)
+        near = members[np.argsort(-cosines[members], kind="stable")[: 4 * TYPICAL]].tolist()
+        # In reverse, so that of equal texts the nearest one, which comes last, is kept.
+        once = {row.texts: (row, place) for row, place in reversed(list(zip(opened.rows(near), near, strict=True)))}
+        kept = sorted(once.values(), key=lambda one: near.index(one[1]))[:TYPICAL]
+        texts = [TopicText(line=row.line, cosine=float(cosines[place]), texts=row.texts) for row, place in kept]
+        found.append(Topic(number=number + 1, size=int(sizes[number]), words=words, texts=texts))
+    return found
+
+
+def _write_rows(path: Path, opened: VectorFile, labels: Numbers, cosines: Vectors) -> None:
+    columns = ["line", "topic", "cosine", *opened.text_names]
+    with row_file(path, columns) as write:
+        for row, label, cosine in zip(opened.all_rows(), labels.tolist(), cosines.tolist(), strict=True):
+            write([row.line, label + 1, round(cosine, 6), *row.texts])
+
+
+def _write_topics(path: Path, found: TopicTally) -> None:
+    with row_file(path, ["topic", "size", "words", *(f"text_{number}" for number in range(1, TYPICAL + 1))]) as write:
+        for one in found.topics:
+            texts = [" | ".join(text.texts) for text in one.texts]
+            words = ", ".join(word for word, _ in one.words)
+            write([one.number, one.size, words, *texts, *[""] * (TYPICAL - len(texts))])

@@ -1,0 +1,29 @@
+"""The verbs of the lab, which osbert finds by its entry point in the group `osbert.verbs`."""
+
+from __future__ import annotations
+
+from osbert.console.verbs import VerbPackage
+
+LAB = VerbPackage(
+    package="osbert_lab.commands",
+    verbs={
+        "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
+        "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
+        "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
+        "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
+        "topics": "Cluster texts by their vectors: topics with words, and a page.",
+    },
+    subverbs={
+        "analyse": {
+            "attention": "Show what each head attends to in a text or a pair, as one page that needs no network.",
+            "compare": "Compare models on the same texts: layers, heads, and a run over its steps.",
+        }
+    },
+    purposes={
+        "Start": ("demo",),
+        "Fine-tune": ("reproduce",),
+        "Use a model": ("topics",),
+        "Look into a model": ("analyse",),
+        "Share a model": ("submit",),
+    },
+)
