@@ -20,8 +20,10 @@ import httpx
 import pytest
 
 from osbert.server.connections import FEWEST, Room
+from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
+from osbert.server.run import Address, listening
 from refusals import refusal
 
 BODY = b'{"texts": ["a good film"]}'
@@ -260,3 +262,22 @@ def test_a_connection_that_has_a_request_under_way_gives_way_last(start: Callabl
         with connect(serving) as third:
             assert told(third) == b""
         assert status(busy)[0] == status(other)[0] == 200
+
+
+def test_an_accepted_socket_sends_small_parts_at_once() -> None:
+    """An answer is a header and a body: with Nagle's algorithm the body waits for the client's delayed ACK."""
+
+    async def accept(door: socket.socket) -> int:
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(lambda reader, writer: accepted.set_result(writer), sock=door)
+        async with server:
+            _, client = await asyncio.open_connection(*door.getsockname())
+            answering = await accepted
+            option = answering.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for writer in (client, answering):
+                writer.close()
+                await writer.wait_closed()
+        return int(option)
+
+    with listening(Address(port=0, keys=Keys())) as door:
+        assert asyncio.run(accept(door))
