@@ -212,6 +212,26 @@ def test_a_body_with_line_ends_and_a_broken_chunk(quick: Any) -> None:
         assert status(connection)[0] == 400
 
 
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_who_ends_its_side_after_its_requests_gets_their_answers(quick: Any, version: bytes) -> None:
+    request = GOOD.replace(b"HTTP/1.1", b"HTTP/" + version)
+    for count in (1, 1 if version == b"1.0" else 3):
+        with connect(quick) as connection:
+            connection.sendall(request * count)
+            connection.shutdown(socket.SHUT_WR)
+            answers = told(connection)
+        assert re.findall(rb"HTTP/1.1 ([2-5]\d\d)", answers) == [b"200"] * count
+        assert answers.count(b'"predictions"') == count
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, HEAD + LENGTH + b"\r\n" + BODY[:5]])
+def test_who_ends_its_side_within_a_request_is_closed(quick: Any, sent: bytes) -> None:
+    with connect(quick) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert told(connection) == b""
+
+
 def test_the_log_of_all_that_is_one_line_a_minute(quick: Any) -> None:
     """It ends the server, which still does so in order: no further test of this file uses it."""
     with ExitStack() as held:

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import resource
+import select
 import termios
 from collections.abc import Callable
 from http import HTTPStatus
@@ -44,6 +45,8 @@ FEWEST = 8
 LOOKED_AT = 16
 """Connections that are looked at for a silent one to close."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PROBING = 0.2
+"""Seconds between two looks at whether a client that has ended its side is gone altogether."""
 LINGER = 2.0
 """Seconds for which a client may go on sending after its response, before the connection is closed."""
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -183,6 +186,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().__init__(*given, **named)
         self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 1 << 14)
         self.room = room
+        self.ended = False  # whether the client has ended its side
         self.timers: dict[str, asyncio.TimerHandle] = {}
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -208,10 +212,24 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._stop(name)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether the connection stays open after the client has ended its side: as long as answers are due.
+
+        A client that is gone has sent the same. It is found by sending 100 (Continue), which any client ignores (RFC
+        9110, section 15.2.1): the system of one that is gone answers with a reset.
+        """
+        self.ended = True
+        if not self.is_answering():
+            return False
+        if self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version != b"1.0":
+            probe = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.wire.write(self.conn.send(probe) or b"")
+        self._look_for_reset()
+        return True
+
     def handle_events(self) -> None:
         """Process the received events. The timer for the next request stops while the server answers one."""
         super().handle_events()
-        # `cycle` is uvicorn's current request and response; None before the first request.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop("request")
             if not self.cycle.more_body:
@@ -225,6 +243,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.room.silent[self] = None
             self._time("request", self._late)
         super().on_response_complete()
+        if self.ended and not self.is_answering():
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Start the timer for the client to read the response."""
@@ -248,6 +268,11 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def has_begun(self) -> bool:
         """Return whether a part of the next request is here."""
         return bool(self.conn.trailing_data[0]) or self.has_arrived()
+
+    def is_answering(self) -> bool:
+        """Return whether the answer to a complete request is due."""
+        # `cycle` is uvicorn's current request and response; None before the first request.
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
     def is_unfinished(self) -> bool:
         """Return whether the client is still sending, as far as one can see."""
@@ -281,6 +306,19 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         else:
             self.room.metrics.cut.inc()
             self._refuse(Refusal(408, f"The request's header did not arrive within {self.room.idle:g} seconds."))
+
+    def _look_for_reset(self) -> None:
+        """Drop the connection if the client has reset it, else look again PROBING seconds later.
+
+        asyncio does not: it no longer reads from a connection whose end it has read.
+        """
+        self._stop("reset")  # the end is read again after a pause of reading
+        poll = select.poll()
+        poll.register(self.wire.get_extra_info("socket"), 0)  # 0: errors alone
+        if poll.poll(0):
+            self.wire.abort()
+        else:
+            self.timers["reset"] = self.loop.call_later(PROBING, self._look_for_reset)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Send a refusal, unless a response has begun, and close the connection."""
