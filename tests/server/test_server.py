@@ -189,6 +189,7 @@ def test_entities(server: Any, runs: dict[str, Path]) -> None:
         ("predict", {"texts": ["a", "b" * 50_001]}, (413, "texts[1]", "at most 50,000 characters, not 50,001")),
         ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'max' or 'weighted'")),
         ("fill-mask", {"texts": ["[MASK]"], "top": 0}, (422, "top", "greater than or equal to 1")),
+        ("fill-mask", {"texts": ["[MASK] " * 20] * 128, "top": 100}, (413, "top", "50,000")),
         ("answer", {"question": "a"}, (422, "paragraph", "Field required")),
     ],
 )  # fmt: skip
