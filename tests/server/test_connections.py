@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
 import re
 import resource
@@ -18,8 +19,10 @@ from unittest.mock import MagicMock
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from osbert.server.connections import FEWEST, Room
+from osbert.server.connections import FEWEST, RATE, Connection, Room
 from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
@@ -242,6 +245,31 @@ def test_the_log_of_all_that_is_one_line_a_minute(quick: Any) -> None:
     lines = log.splitlines()
     assert 1 <= len(lines) <= 1 + (time.monotonic() - quick.begun) // 60
     assert all("connections are open, which is the maximum" in line for line in lines)
+
+
+def test_a_client_has_the_idle_time_once_for_all_parts_of_an_answer() -> None:
+    """Beside the time that the bytes take at the lowest rate: else it could take each part as slowly as the first."""
+    room = Room(ServerLimits(idle=10), ServerMetrics(), workers=1)
+
+    async def run() -> list[float]:
+        config = uvicorn.Config(MagicMock(), http=functools.partial(Connection, room=room), lifespan="off")
+        connection = Connection(config=config, server_state=ServerState(), app_state={}, room=room)
+        loop, wire = MagicMock(), MagicMock()
+        loop.time.return_value = 0.0
+        wire.get_write_buffer_size.return_value = 0
+        connection.loop = loop
+        connection.connection_made(wire)
+        seconds = []
+        for taking in (3.0, 1.0, 6.0, 4.0):  # of the second part it takes as much as it has to
+            wire.get_write_buffer_size.return_value = 2 * RATE
+            connection.pause_writing()
+            seconds.append(loop.call_later.call_args.args[0])
+            loop.time.return_value += taking
+            wire.get_write_buffer_size.return_value = 0
+            connection.resume_writing()
+        return seconds
+
+    assert asyncio.run(run()) == [12.0, 11.0, 11.0, 7.0]
 
 
 def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

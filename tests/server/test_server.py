@@ -164,6 +164,15 @@ def test_masks_are_filled_as_transformers_fills_them(server: Any, runs: dict[str
     assert refusal(server.post("fill-mask", texts=["[MASK]", "a film"]))[:2] == (422, "texts[1]")
 
 
+def test_a_large_answer_is_whole(server: Any) -> None:
+    """It is written in slices: one of 2 MB, in which every text has the same answer."""
+    texts = ["[MASK] " * 22] * 128
+    answer = server.post("fill-mask", texts=texts, top=16)
+    assert answer.status_code == 200 and int(answer.headers["content-length"]) == len(answer.content) > 1_000_000
+    fills = answer.json()["fills"]
+    assert [len(masks) for masks in fills] == [22] * 128 and {len(mask) for masks in fills for mask in masks} == {16}
+
+
 def test_answers(server: Any, runs: dict[str, Path]) -> None:
     question = "the film"
     for name in ("reader", "reader-of-all"):

@@ -187,6 +187,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 1 << 14)
         self.room = room
         self.ended = False  # whether the client has ended its side
+        self.patience = room.idle  # seconds that the client may still take longer for its answer than at RATE
+        self.full = (0.0, 0)  # when writing was paused last, and the bytes that waited then
         self.timers: dict[str, asyncio.TimerHandle] = {}
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -242,6 +244,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.room.silent.pop(self, None)
             self.room.silent[self] = None
             self._time("request", self._late)
+        self.patience = self.room.idle
         super().on_response_complete()
         if self.ended and not self.is_answering():
             self.transport.close()
@@ -249,12 +252,16 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Start the timer for the client to read the response."""
         super().pause_writing()
-        self._time("answer", self.cut)
+        self.full = self.loop.time(), self.transport.get_write_buffer_size()
+        self._time("answer", self.cut, self.patience)
 
     def resume_writing(self) -> None:
-        """Stop that timer."""
+        """Stop that timer. What the client took longer than at RATE comes off its patience for the whole response."""
         super().resume_writing()
         self._stop("answer")
+        begin, size = self.full
+        taken = size - self.transport.get_write_buffer_size()
+        self.patience -= max(0.0, self.loop.time() - begin - taken / RATE)
 
     def has_arrived(self) -> bool:
         """Return whether there are bytes that the event loop has not read yet."""
@@ -340,10 +347,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.cycle.message_event.set()
         self.transport.close()
 
-    def _time(self, name: str, act: Callable[[], None]) -> None:
-        """Call `act` after the idle time-out, plus the time for reading the pending response at RATE."""
+    def _time(self, name: str, act: Callable[[], None], patience: float | None = None) -> None:
+        """Call `act` after `patience` (None: the idle time-out) and the time to read the pending response at RATE."""
         self._stop(name)
-        seconds = self.room.idle + self.transport.get_write_buffer_size() / RATE
+        seconds = (self.room.idle if patience is None else patience) + self.transport.get_write_buffer_size() / RATE
         self.timers[name] = self.loop.call_later(seconds, act)
 
     def _stop(self, name: str) -> None:
