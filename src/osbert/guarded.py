@@ -93,21 +93,22 @@ def read_json(path: Path, *, most: int = LARGEST) -> Any:
     return parse_json(read_bytes(path, most=most).decode("utf-8-sig"))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict, which would keep the last value of a key that comes twice.
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict, which would keep the last value of a key that comes twice.
 
-    >>> _unique([("a", 1), ("a", 2)])
+    >>> unique([("a", 1), ("a", 2)])
     Traceback (most recent call last):
     ValueError: an object has the key 'a' twice
     """
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"an object has the key {next(name for name in found if names.count(name) > 1)!r} twice")
+        known: set[str] = set()
+        name = next(name for name, _ in pairs if name in known or known.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"an object has the key {name!r:.100} twice")
     return found
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique)
+_STRICT = json.JSONDecoder(object_pairs_hook=unique)
 
 
 def parse_json(text: str, *, unique_keys: bool = False) -> Any:

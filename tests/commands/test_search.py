@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import osbert
+import terminal
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.search import search
 from osbert.inference.engine import load
@@ -20,9 +21,11 @@ from osbert.inference.vectors import reading as vector_reading
 from osbert.inference.vectors.faiss_index import index_path
 from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows
+from osbert.interop.sentence_files import PROMPTS
 from osbert.runs import search as runs
 from osbert.runs.search_settings import SearchOptions
 from refusals import refusal
+from tiny_runs import write_sentences
 
 TEXTS = ["a good film", "bad", "Ärger . the plays", "film", "poor actor", "bad", "the actor plays"]
 
@@ -58,6 +61,19 @@ def test_the_nearest_texts_are_shown(
     assert [text for *_, text in shown] == [TEXTS[place] for place in order]
     assert [line for _, line, _ in shown] == [f"line {place + 1}" for place in order]
     np.testing.assert_allclose([float(score) for score, *_ in shown], cosines[order], atol=1e-4)
+
+
+def test_prompts_that_are_not_applied_are_named_with_the_vectors_and_with_the_queries(
+    lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_sentences(tmp_path / "model")
+    for default in (None, "query"):
+        settings = {"prompts": {"query": "query: "}, "default_prompt_name": default}
+        (model / PROMPTS).write_text(json.dumps(settings))
+        out = tmp_path / f"{default}.npy"
+        for words in (("embed", model, lines, "--out", out), ("search", out, "bad")):
+            done = terminal.told(capsys, *words)
+            assert done.status == 0 and f"{done.output}{done.error}".count(PROMPTS) == 1, words
 
 
 def test_blocks_make_no_difference() -> None:

@@ -99,7 +99,7 @@ class _Pool:
         (answer,) = self.worker.take_in([Dispatch(1, call, values, now, now + 60)]) or self.worker.work().answers
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.set_result(answer)
-        return SimpleNamespace(answer=done)
+        return SimpleNamespace(answer=done, body=[answer.body])
 
 
 async def _asked(worker: Worker, *requests: tuple[str, dict[str, Any] | None]) -> list[httpx.Response]:

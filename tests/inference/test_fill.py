@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from family_tokenizers import KINDS
 from osbert.data.pack import PieceRun
+from osbert.inference import fill as module
 from osbert.inference.engine import load
 from osbert.inference.fill import MASK, fill, masked
 from refusals import refusal
@@ -62,6 +63,23 @@ def test_a_model_fills_the_masks_of_a_text(tmp_path: Path) -> None:
         model.fill("a film")
     with refusal("text-too-long", "24"):
         model.fill("a film " * 20 + MASK)
+
+
+def test_few_logits_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(write_run(tmp_path / "encoder", None, masks=True), device="cpu")
+    assert model.masks is not None
+    examples = [masked(text, model.packer) for text in (f"{MASK} film {MASK} {MASK}", "a", f"a {MASK}", MASK * 5)]
+    expected = fill(model.learner, model.masks, examples, model.tokenizer, top=2)
+    sizes: list[int] = []
+    scores = model.masks.scores
+    monkeypatch.setattr(module, "SCORES", 2)
+    monkeypatch.setattr(model.masks, "scores", lambda hidden: sizes.append(len(hidden)) or scores(hidden))
+    found = fill(model.learner, model.masks, examples, model.tokenizer, top=2)
+    assert sizes == [2, 2, 2, 2, 1] and [len(masks) for masks in found] == [3, 0, 1, 5]
+    for masks, others in zip(found, expected, strict=True):
+        for mask, other in zip(masks, others, strict=True):
+            assert [one.piece for one in mask] == [one.piece for one in other]
+            assert [one.probability for one in mask] == pytest.approx([one.probability for one in other])
 
 
 @pytest.mark.parametrize("name", ["classifier", "encoder"])

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
+from osbert.interop.sentence_files import (
+    PROMPTS,
+    SentenceModel,
+    prompt_remarks,
+    read_sentence_model,
+    write_sentence_model,
+)
 from refusals import refusal
 
 MODEL = SentenceModel(pooling="max", normalize=True, length=24)
@@ -30,6 +37,37 @@ def test_the_pooling_may_be_anywhere_below_the_folder(tmp_path: Path, name: str)
 def test_the_pooling_is_not_outside_of_the_folder(tmp_path: Path, name: object) -> None:
     with refusal("wrong-format", "modules.json"):
         moved(tmp_path / "model", name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (
+            {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": None},
+            ["query: ", "passage: "],
+        ),
+        ({"prompts": {"query": "query: ", "document": ""}}, ["query: "]),
+        ({"prompts": {f"task {number}": f"text {number}: " for number in range(30)}}, ["text 0: ", "27 more"]),
+        ({"prompts": {"query": "query: "}, "default_prompt_name": "none of them"}, ["query: "]),
+        ({"prompts": {"query": "query: "}, "default_prompt_name": "query"}, None),
+        ({"prompts": {"query": "", "document": ""}, "default_prompt_name": None}, None),
+        ({"prompts": ["query: "]}, None),
+        ({"prompts": {"query": 5}}, None),
+        ({"__version__": {}}, None),
+    ],
+)
+def test_prompts_that_are_not_applied_are_named(
+    tmp_path: Path, settings: dict[str, Any], names: list[str] | None
+) -> None:
+    (tmp_path / PROMPTS).write_text(json.dumps(settings))
+    remarks = list(prompt_remarks(tmp_path))
+    assert len(remarks) == (names is not None)
+    for remark in remarks:
+        assert all(name in remark for name in (PROMPTS, *(names or []))) and len(remark) < 400
+
+
+def test_a_model_without_prompts_has_no_remark(tmp_path: Path) -> None:
+    assert not [*prompt_remarks(tmp_path)]
 
 
 def moved(folder: Path, name: object) -> SentenceModel | None:

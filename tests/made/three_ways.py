@@ -40,7 +40,7 @@ def worker_of(model: Path) -> Worker:
 
 def request(texts: Sequence[str], **asked: object) -> Dispatch:
     """Return a request for the vectors of texts; what is not `asked` is left to the model."""
-    asked = {"texts": list(texts), "pooling": None, "normalise": None, **asked}
+    asked = {"texts": list(texts), "pooling": None, "normalise": None, "long": "truncate", **asked}
     return Dispatch(1, "embed", asked, 0.0, math.inf)
 
 

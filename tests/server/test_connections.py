@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
 import re
 import resource
@@ -18,10 +19,14 @@ from unittest.mock import MagicMock
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from osbert.server.connections import FEWEST, Room
+from osbert.server.connections import FEWEST, RATE, Connection, Room
+from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
+from osbert.server.run import Address, listening
 from refusals import refusal
 
 BODY = b'{"texts": ["a good film"]}'
@@ -210,6 +215,26 @@ def test_a_body_with_line_ends_and_a_broken_chunk(quick: Any) -> None:
         assert status(connection)[0] == 400
 
 
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_who_ends_its_side_after_its_requests_gets_their_answers(quick: Any, version: bytes) -> None:
+    request = GOOD.replace(b"HTTP/1.1", b"HTTP/" + version)
+    for count in (1, 1 if version == b"1.0" else 3):
+        with connect(quick) as connection:
+            connection.sendall(request * count)
+            connection.shutdown(socket.SHUT_WR)
+            answers = told(connection)
+        assert re.findall(rb"HTTP/1.1 ([2-5]\d\d)", answers) == [b"200"] * count
+        assert answers.count(b'"predictions"') == count
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, HEAD + LENGTH + b"\r\n" + BODY[:5]])
+def test_who_ends_its_side_within_a_request_is_closed(quick: Any, sent: bytes) -> None:
+    with connect(quick) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert told(connection) == b""
+
+
 def test_the_log_of_all_that_is_one_line_a_minute(quick: Any) -> None:
     """It ends the server, which still does so in order: no further test of this file uses it."""
     with ExitStack() as held:
@@ -220,6 +245,31 @@ def test_the_log_of_all_that_is_one_line_a_minute(quick: Any) -> None:
     lines = log.splitlines()
     assert 1 <= len(lines) <= 1 + (time.monotonic() - quick.begun) // 60
     assert all("connections are open, which is the maximum" in line for line in lines)
+
+
+def test_a_client_has_the_idle_time_once_for_all_parts_of_an_answer() -> None:
+    """Beside the time that the bytes take at the lowest rate: else it could take each part as slowly as the first."""
+    room = Room(ServerLimits(idle=10), ServerMetrics(), workers=1)
+
+    async def run() -> list[float]:
+        config = uvicorn.Config(MagicMock(), http=functools.partial(Connection, room=room), lifespan="off")
+        connection = Connection(config=config, server_state=ServerState(), app_state={}, room=room)
+        loop, wire = MagicMock(), MagicMock()
+        loop.time.return_value = 0.0
+        wire.get_write_buffer_size.return_value = 0
+        connection.loop = loop
+        connection.connection_made(wire)
+        seconds = []
+        for taking in (3.0, 1.0, 6.0, 4.0):  # of the second part it takes as much as it has to
+            wire.get_write_buffer_size.return_value = 2 * RATE
+            connection.pause_writing()
+            seconds.append(loop.call_later.call_args.args[0])
+            loop.time.return_value += taking
+            wire.get_write_buffer_size.return_value = 0
+            connection.resume_writing()
+        return seconds
+
+    assert asyncio.run(run()) == [12.0, 11.0, 11.0, 7.0]
 
 
 def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,3 +310,22 @@ def test_a_connection_that_has_a_request_under_way_gives_way_last(start: Callabl
         with connect(serving) as third:
             assert told(third) == b""
         assert status(busy)[0] == status(other)[0] == 200
+
+
+def test_an_accepted_socket_sends_small_parts_at_once() -> None:
+    """An answer is a header and a body: with Nagle's algorithm the body waits for the client's delayed ACK."""
+
+    async def accept(door: socket.socket) -> int:
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(lambda reader, writer: accepted.set_result(writer), sock=door)
+        async with server:
+            _, client = await asyncio.open_connection(*door.getsockname())
+            answering = await accepted
+            option = answering.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for writer in (client, answering):
+                writer.close()
+                await writer.wait_closed()
+        return int(option)
+
+    with listening(Address(port=0, keys=Keys())) as door:
+        assert asyncio.run(accept(door))

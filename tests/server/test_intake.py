@@ -41,6 +41,7 @@ NASTY: dict[str, tuple[bytes, int, str]] = {
     "fields": (("{" + ",".join(f'"{one:x}":1' for one in range(100_000)) + "}").encode(), 413, "body"),
     "twice": (filled("{", '"texts":1', "}"), 413, "body"),
     "fewer": (b'{"texts":[' + b",".join([b"1"] * 20_000) + b"]}", 422, "texts[0]"),
+    "repeated": (("{" + ",".join(f'"{one:x}":1' for one in [*range(19_990), 19_989]) + "}").encode(), 422, "body"),
     "unknown": (("{" + ",".join(f'"{one:x}":1' for one in range(20_000)) + "}").encode(), 422, "body"),
     "columns": (('{"records":[{' + ",".join(f'"{one:x}":1' for one in range(20_000)) + "}]}").encode(), 413, "records"),
     "name": (b'{"texts":["a"],"' + b"n" * (SIZE - 100) + b'":1}', 422, "nnn"),
@@ -84,6 +85,27 @@ def test_a_refusal_names_the_first_fault_of_a_list_and_some_of_a_record() -> Non
         schemas.parse(PredictRequest, json.dumps({"texts": [1, 2], "records": [record, 3], "more": 1}).encode())
     named = {part.partition(":")[0] for part in refused.value.message.split("; ")}
     assert "texts[0]" in named and "texts[1]" not in named and len(named) <= FAULTS
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"texts": ["a"], "texts": ["b"]}', "texts"),
+        (b'{"texts": ["a"], "te\\u0078ts": ["b"]}', "texts"),
+        (b'{"texts": ["a"], "model": "a", "model": "a"}', "model"),
+        (b'{"records": [{"text": "a"}, {"column": "a", "column": "b"}]}', "column"),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused_by_its_name(body: bytes, name: str) -> None:
+    """The last value would be taken, and a proxy in front may have checked the first."""
+    with pytest.raises(Refusal) as refused:
+        schemas.parse(PredictRequest, body)
+    assert (refused.value.status, refused.value.field) == (422, "body") and f"'{name}'" in refused.value.message
+
+
+def test_equal_keys_of_several_objects_are_no_fault() -> None:
+    body = b'{"records": [{"text": "texts"}, {"text": "text"}], "model": "model"}'
+    assert schemas.parse(PredictRequest, body).count() == ("records", 2)
 
 
 VALUES = st.recursive(

@@ -25,8 +25,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "reader": {"call": "answer", "question": "the film", "paragraph": "a good film", "n_best": 2},
     "chooser": {"call": "predict", "records": [{"start": "a", "a": "b", "b": "film"}]},
     "pretrained": {"call": "fill-mask", "texts": ["a [MASK] film"], "top": 3},
-    "sentences": {"call": "embed", "texts": ["a good film"], "pooling": None, "normalise": None},
-    "encoder": {"call": "embed", "texts": ["a good film"], "pooling": "cls", "normalise": True},
+    "sentences": {"call": "embed", "texts": ["a good film"], "pooling": None, "normalise": None, "long": "truncate"},
+    "encoder": {"call": "embed", "texts": ["a good film"], "pooling": "cls", "normalise": True, "long": "window"},
 }
 
 

@@ -19,7 +19,17 @@ from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.models import ModelFolder
 from osbert.server.pool import DEATHS, WorkerPool
-from osbert.server.wire import LoadFailure, LoadReport, Nudge, Orders, PassReport, WorkerAnswer, framed
+from osbert.server.wire import (
+    SLICE,
+    AnswerSlice,
+    LoadFailure,
+    LoadReport,
+    Nudge,
+    Orders,
+    PassReport,
+    WorkerAnswer,
+    framed,
+)
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
 
@@ -116,6 +126,43 @@ def test_a_request_that_kills_its_workers_is_ended(
     )
     assert not pool.pending and f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
     assert "a worker died (status 9); another takes over its requests." in capsys.readouterr().err
+
+
+def test_a_large_answer_comes_in_slices(pool_of: Callable[..., WorkerPool]) -> None:
+    """Else the event loop stands still while it copies one of many megabytes."""
+    pool = pool_of(READING.format(place="none"))
+    texts = [["a"], ["b" * (3 * SLICE)], ["c" * SLICE, "d"]]
+
+    async def answered() -> list[list[bytes]]:
+        await pool.start()
+        pending = [pool.submit("try", {"texts": one}, time.monotonic() + 60) for one in texts]
+        try:
+            await asyncio.wait_for(asyncio.gather(*(one.answer for one in pending)), 60)
+        finally:
+            await pool.close()
+        return [one.body for one in pending]
+
+    bodies = asyncio.run(answered())
+    assert [len(slices) for slices in bodies] == [1, 4, 2]
+    assert all(0 < len(part) <= SLICE for slices in bodies for part in slices)
+    assert [json.loads(b"".join(slices))["said"] for slices in bodies] == texts
+
+
+def test_slices_of_a_worker_that_dies_are_forgotten(pool_of: Callable[..., WorkerPool]) -> None:
+    """The next worker sends the whole answer; after the last death there is a refusal."""
+    pool = pool_of(f"wire.recv(1)\nwire.sendall({framed(AnswerSlice(0, b'half an answer'))!r})\nraise SystemExit(9)")
+
+    async def answered() -> list[bytes]:
+        await pool.start()
+        pending = pool.submit("predict", {}, time.monotonic() + 60)
+        try:
+            await asyncio.wait_for(pending.answer, 30)
+        finally:
+            await pool.close()
+        return pending.body
+
+    (body,) = asyncio.run(answered())
+    assert f"{DEATHS} workers" in json.loads(body)["error"]["message"]
 
 
 @pytest.mark.parametrize("place", ["items", "read"])

@@ -110,7 +110,30 @@ def test_vectors(server: Any, runs: dict[str, Path]) -> None:
         np.testing.assert_allclose(answer["vectors"], load(runs["encoder"]).embed(TEXTS, pooling=pooling), atol=1e-5)
     scaled = server.post("embed", texts=TEXTS, normalise=True).json()["vectors"]
     np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 1, atol=1e-5)
-    assert refusal(server.post("embed", texts=["film " * 40]))[:2] == (422, "texts[0]")
+
+
+@pytest.mark.parametrize("long", [None, "truncate", "head+tail", "window"])
+def test_vectors_of_long_texts_are_those_of_the_command(server: Any, runs: dict[str, Path], long: str | None) -> None:
+    texts = ["a good film . " * 6, "film", "the poor actor film " * 20]
+    options = {"long": long} if long else {}
+    answer = server.post("embed", model="encoder", texts=texts, pieces=True, **options).json()
+    expected = load(runs["encoder"]).embed(texts, **options)
+    np.testing.assert_allclose(answer["vectors"], expected, atol=1e-5)
+    read = [len(sequences[0]) - 2 for sequences in answer["pieces"]]
+    assert read == [22, 1, 22]
+    if long == "window":
+        assert "truncated" not in answer and answer["windows"] == [len(sequences) for sequences in answer["pieces"]]
+    else:
+        assert answer["truncated"] == [24 - 22, 0, 80 - 22] and "windows" not in answer
+
+
+def test_vectors_of_texts_that_fit_have_no_further_fields(server: Any) -> None:
+    assert set(server.post("embed", model="encoder", texts=TEXTS).json()) == {"model", "vectors"}
+    for model, most in (("encoder", 22), ("sentences", 10)):
+        asked = {"model": model, "texts": ["film", "film " * (most + 5)], "long": "error"}
+        refused = refusal(server.post("embed", **asked))
+        assert refused == (422, "texts[1]", f"5 pieces more than fit: the model reads {most + 2} tokens.")
+        assert server.post("embed", **asked | {"texts": ["film " * most]}).status_code == 200
 
 
 def test_vectors_are_as_the_model_was_trained_for(server: Any, runs: dict[str, Path]) -> None:
@@ -122,9 +145,7 @@ def test_vectors_are_as_the_model_was_trained_for(server: Any, runs: dict[str, P
     asked = {"pooling": "cls", "normalise": False}
     other = server.post("embed", model="sentences", texts=TEXTS, **asked).json()["vectors"]
     np.testing.assert_allclose(other, load(runs["sentences"]).embed(TEXTS, **cls), atol=1e-5)
-    assert refusal(server.post("embed", model="sentences", texts=["film " * 15])) == (
-        422, "texts[0]", "5 pieces more than fit: the model reads 12 tokens.",
-    )  # fmt: skip
+    assert server.post("embed", model="sentences", texts=["film " * 15]).json()["truncated"] == [5]
     plain = server.post("embed", model="encoder", texts=TEXTS).json()["vectors"]
     np.testing.assert_allclose(plain, load(runs["encoder"]).embed(TEXTS), atol=1e-5)
 
@@ -141,6 +162,15 @@ def test_masks_are_filled_as_transformers_fills_them(server: Any, runs: dict[str
             assert [one["piece"] for one in mask] == [one["token_str"] for one in other]
             assert [one["probability"] for one in mask] == pytest.approx([one["score"] for one in other], abs=1e-5)
     assert refusal(server.post("fill-mask", texts=["[MASK]", "a film"]))[:2] == (422, "texts[1]")
+
+
+def test_a_large_answer_is_whole(server: Any) -> None:
+    """It is written in slices: one of 2 MB, in which every text has the same answer."""
+    texts = ["[MASK] " * 22] * 128
+    answer = server.post("fill-mask", texts=texts, top=16)
+    assert answer.status_code == 200 and int(answer.headers["content-length"]) == len(answer.content) > 1_000_000
+    fills = answer.json()["fills"]
+    assert [len(masks) for masks in fills] == [22] * 128 and {len(mask) for masks in fills for mask in masks} == {16}
 
 
 def test_answers(server: Any, runs: dict[str, Path]) -> None:
@@ -188,7 +218,10 @@ def test_entities(server: Any, runs: dict[str, Path]) -> None:
         ("predict", {"texts": ["a"] * 129}, (413, "texts", "at most 128 texts, not 129")),
         ("predict", {"texts": ["a", "b" * 50_001]}, (413, "texts[1]", "at most 50,000 characters, not 50,001")),
         ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'max' or 'weighted'")),
+        ("embed", {"texts": ["a", " "]}, (422, "texts[1]", "There is nothing in it to read.")),
+        ("embed", {"texts": ["a"], "long": "cut"}, (422, "long", "'window'")),
         ("fill-mask", {"texts": ["[MASK]"], "top": 0}, (422, "top", "greater than or equal to 1")),
+        ("fill-mask", {"texts": ["[MASK] " * 20] * 128, "top": 100}, (413, "top", "50,000")),
         ("answer", {"question": "a"}, (422, "paragraph", "Field required")),
     ],
 )  # fmt: skip

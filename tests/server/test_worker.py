@@ -27,7 +27,8 @@ def worker(runs: dict[str, Path]) -> Worker:
 
 def asking(number: int, *texts: str, seconds: float = 60.0) -> Dispatch:
     now = time.monotonic()
-    return Dispatch(number, "embed", {"texts": texts, "pooling": "mean", "normalise": False}, now, now + seconds)
+    asked = {"texts": texts, "pooling": "mean", "normalise": False, "long": "truncate"}
+    return Dispatch(number, "embed", asked, now, now + seconds)
 
 
 def test_what_nobody_waits_for_is_not_even_cut_into_pieces(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SPECIALS
 
 MASK = SPECIALS[-1]
+SCORES = 512
+"""Most masks whose logits over the vocabulary are in memory at a time."""
 
 
 class MaskFill(NamedTuple):
@@ -77,11 +79,13 @@ def fill(
         for batch in batches(examples, tokens=TOKENS):
             there = batch.to(device)
             index = (there.ids == tokenizer.mask).nonzero().squeeze(1)  # (M,)
-            logits = head.scores(learner.backbone(there).hidden[index]).float()  # (M, V)
-            best = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
+            hidden = learner.backbone(there).hidden
             # The batch is flat: a mask at position p belongs to the last sequence that starts at or before p.
             sequences = torch.searchsorted(there.starts, index, right=True) - 1
             numbers = batch.records[sequences.cpu()]
-            for number, probabilities, ids in zip(numbers.tolist(), best.values.tolist(), best.indices.tolist()):
-                fillings[number].append([MaskFill(*one) for one in zip(tokenizer.tokens(ids), probabilities)])
+            for own, positions in zip(numbers.split(SCORES), index.split(SCORES), strict=True):
+                logits = head.scores(hidden[positions]).float()  # (M, V)
+                best = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
+                for number, probabilities, ids in zip(own.tolist(), best.values.tolist(), best.indices.tolist()):
+                    fillings[number].append([MaskFill(*one) for one in zip(tokenizer.tokens(ids), probabilities)])
     return fillings

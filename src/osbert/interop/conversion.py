@@ -23,8 +23,9 @@ from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import closed_to_others, fill_heads, laid_out
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.json_files import read_if_there
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import PROMPTS, SentenceModel, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
@@ -131,6 +132,8 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     write_json(folder / "config.json", config)
     if model.sentences:
         write_sentence_model(folder, model.sentences, width=sizes.width)
+    if prompts := read_if_there(model.source.path / PROMPTS):
+        write_json(folder / PROMPTS, prompts)
     if form == "osbert":
         _write_run(model, folder)
 

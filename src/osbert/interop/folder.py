@@ -234,10 +234,11 @@ class Folder:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks for the user on the location, the weights and the tokenizer."""
+        """Remarks for the user on the location, the weights, the tokenizer and prompts that are not applied."""
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
-        return (*self.location.remarks, *report.remarks, *texts)
+        prompts = sentence_files.prompt_remarks(self.path)
+        return (*self.location.remarks, *report.remarks, *texts, *prompts)
 
     @property
     def has_pooler(self) -> bool:

@@ -20,6 +20,8 @@ MODULES = "modules.json"
 POOLING = "1_Pooling"
 LENGTHS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
+PROMPTS_NAMED = 3
+"""Most prompts that a remark names: some models have one for each task."""
 TOKENIZER = "tokenizer_config.json"
 ENDLESS = 2**31
 """Above the length of any text: tokenizer files without a limit store a larger number."""
@@ -78,6 +80,22 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         normalize="Normalize" in parts,
         length=_length(files, folder),
         remarks=tuple(_not_applied(parts, files, folder)),
+    )
+
+
+def prompt_remarks(folder: Path) -> Iterator[str]:
+    """Yield a remark if a model was trained with prompts, such as "query: ", of which none is the default.
+
+    sentence-transformers puts one before a text if its caller names it. `SentenceModel.remarks` has a default one.
+    """
+    prompts, default = _prompts(read_if_there(folder / PROMPTS))
+    if not prompts or default:
+        return
+    named = [f"{name[:60]}: {prompt[:60]!r}" for name, prompt in prompts.items()]
+    others = f" and {len(named) - PROMPTS_NAMED} more" if len(named) > PROMPTS_NAMED else ""
+    yield (
+        f"{PROMPTS} has prompts that the model was trained with ({', '.join(named[:PROMPTS_NAMED])}{others}). osbert "
+        "applies none: write the prompt that fits before each text."
     )
 
 
@@ -148,9 +166,16 @@ def _not_applied(parts: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]
             yield f"{folder / MODULES} has a part {kind}, which osbert does not apply: the vectors are others"
     if files[LENGTHS].get("do_lower_case") and files[TOKENIZER].get("do_lower_case") is not True:
         yield f"{folder / LENGTHS} asks for texts in lower case: write them so, osbert leaves them as they are"
-    prompts, name = files[PROMPTS].get("prompts"), files[PROMPTS].get("default_prompt_name")
-    if name and isinstance(prompts, dict) and (prompt := prompts.get(name)):
-        yield f"{folder / PROMPTS} puts {prompt!r} before every text: write it there, osbert does not"
+    if default := _prompts(files[PROMPTS])[1]:
+        yield f"{folder / PROMPTS} puts {default!r} before every text: write it there, osbert does not"
+
+
+def _prompts(settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Return the prompts of a model by name, without empty ones, and the default one ("" for none)."""
+    found = settings.get("prompts")
+    found = found if isinstance(found, dict) else {}
+    prompts = {name: prompt for name, prompt in found.items() if isinstance(prompt, str) and prompt}
+    return prompts, prompts.get(str(settings.get("default_prompt_name")), "")
 
 
 def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:

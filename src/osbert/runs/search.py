@@ -25,7 +25,7 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.table import Row
 from osbert.remote.addresses import shown
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.row_file import WriteRow, require_row_file, row_file
@@ -131,13 +131,20 @@ class SearchRequest:
         # The same iterator repeated: zip takes consecutive texts, two per query for pairs.
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
-    def embedder(self, opened: VectorFile) -> Embedder:
-        """Return an embedder with the file's settings. Raises UserError if its model is missing."""
+    def embedder(self, opened: VectorFile, watch: Watch) -> Embedder:
+        """Return an embedder with the file's settings; `watch` gets the remarks on its model.
+
+        Raises UserError if the model is missing.
+        """
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
         made = _settings(opened.settings, self.vectors)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
-        embedder = Embedder(load(source, device=self.options.device), made)
+        engine = load(source, device=self.options.device)
+        embedder = Embedder(engine, made)
         _check(embedder, weights, opened)
+        report_remarks(engine, watch)
+        for remark in engine.not_applied:
+            watch(Notice(remark))
         return embedder
 
 
@@ -216,7 +223,7 @@ def _searched(
     request: SearchRequest, opened: VectorFile, queries: Iterator[Texts], watch: Watch
 ) -> Iterator[Neighbourhood]:
     """Yield the neighbourhood of each query; QUERIES are embedded and compared at a time."""
-    embedder = request.embedder(opened)
+    embedder = request.embedder(opened, watch)
     finder = _Finder(opened, request.options, watch)
     while window := list(islice(queries, QUERIES)):
         groups = [embedder.sequences(texts, place) for place, texts in enumerate(window)]

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import resource
+import select
 import termios
 from collections.abc import Callable
 from http import HTTPStatus
@@ -44,6 +45,8 @@ FEWEST = 8
 LOOKED_AT = 16
 """Connections that are looked at for a silent one to close."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PROBING = 0.2
+"""Seconds between two looks at whether a client that has ended its side is gone altogether."""
 LINGER = 2.0
 """Seconds for which a client may go on sending after its response, before the connection is closed."""
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -183,6 +186,9 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().__init__(*given, **named)
         self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 1 << 14)
         self.room = room
+        self.ended = False  # whether the client has ended its side
+        self.patience = room.idle  # seconds that the client may still take longer for its answer than at RATE
+        self.full = (0.0, 0)  # when writing was paused last, and the bytes that waited then
         self.timers: dict[str, asyncio.TimerHandle] = {}
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -208,10 +214,24 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._stop(name)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether the connection stays open after the client has ended its side: as long as answers are due.
+
+        A client that is gone has sent the same. It is found by sending 100 (Continue), which any client ignores (RFC
+        9110, section 15.2.1): the system of one that is gone answers with a reset.
+        """
+        self.ended = True
+        if not self.is_answering():
+            return False
+        if self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version != b"1.0":
+            probe = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.wire.write(self.conn.send(probe) or b"")
+        self._look_for_reset()
+        return True
+
     def handle_events(self) -> None:
         """Process the received events. The timer for the next request stops while the server answers one."""
         super().handle_events()
-        # `cycle` is uvicorn's current request and response; None before the first request.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop("request")
             if not self.cycle.more_body:
@@ -224,17 +244,24 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.room.silent.pop(self, None)
             self.room.silent[self] = None
             self._time("request", self._late)
+        self.patience = self.room.idle
         super().on_response_complete()
+        if self.ended and not self.is_answering():
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Start the timer for the client to read the response."""
         super().pause_writing()
-        self._time("answer", self.cut)
+        self.full = self.loop.time(), self.transport.get_write_buffer_size()
+        self._time("answer", self.cut, self.patience)
 
     def resume_writing(self) -> None:
-        """Stop that timer."""
+        """Stop that timer. What the client took longer than at RATE comes off its patience for the whole response."""
         super().resume_writing()
         self._stop("answer")
+        begin, size = self.full
+        taken = size - self.transport.get_write_buffer_size()
+        self.patience -= max(0.0, self.loop.time() - begin - taken / RATE)
 
     def has_arrived(self) -> bool:
         """Return whether there are bytes that the event loop has not read yet."""
@@ -248,6 +275,11 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def has_begun(self) -> bool:
         """Return whether a part of the next request is here."""
         return bool(self.conn.trailing_data[0]) or self.has_arrived()
+
+    def is_answering(self) -> bool:
+        """Return whether the answer to a complete request is due."""
+        # `cycle` is uvicorn's current request and response; None before the first request.
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
     def is_unfinished(self) -> bool:
         """Return whether the client is still sending, as far as one can see."""
@@ -282,6 +314,19 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.room.metrics.cut.inc()
             self._refuse(Refusal(408, f"The request's header did not arrive within {self.room.idle:g} seconds."))
 
+    def _look_for_reset(self) -> None:
+        """Drop the connection if the client has reset it, else look again PROBING seconds later.
+
+        asyncio does not: it no longer reads from a connection whose end it has read.
+        """
+        self._stop("reset")  # the end is read again after a pause of reading
+        poll = select.poll()
+        poll.register(self.wire.get_extra_info("socket"), 0)  # 0: errors alone
+        if poll.poll(0):
+            self.wire.abort()
+        else:
+            self.timers["reset"] = self.loop.call_later(PROBING, self._look_for_reset)
+
     def _refuse(self, refusal: Refusal) -> None:
         """Send a refusal, unless a response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -302,10 +347,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.cycle.message_event.set()
         self.transport.close()
 
-    def _time(self, name: str, act: Callable[[], None]) -> None:
-        """Call `act` after the idle time-out, plus the time for reading the pending response at RATE."""
+    def _time(self, name: str, act: Callable[[], None], patience: float | None = None) -> None:
+        """Call `act` after `patience` (None: the idle time-out) and the time to read the pending response at RATE."""
         self._stop(name)
-        seconds = self.room.idle + self.transport.get_write_buffer_size() / RATE
+        seconds = (self.room.idle if patience is None else patience) + self.transport.get_write_buffer_size() / RATE
         self.timers[name] = self.loop.call_later(seconds, act)
 
     def _stop(self, name: str) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,25 @@ GONE = 499
 """Status that the metrics count if the client has left. No client ever receives it."""
 SETTLING = 0.5
 """Seconds for which a stopping server still answers new requests, with 503, before it closes its socket."""
+
+
+class SlicedResponse(Response):
+    """A JSON response whose body is sent in slices: behind each, the client has to take what was sent so far.
+
+    So a large body is not copied as a whole, and other clients have their turn meanwhile.
+    """
+
+    def __init__(self, slices: Sequence[bytes], status: int, headers: Mapping[str, str]) -> None:
+        """Send `slices` one after the other."""
+        size = str(sum(map(len, slices)))
+        super().__init__(None, status, {**headers, "content-length": size}, media_type="application/json")
+        self.slices = slices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for number, body in enumerate(self.slices, 1):
+            await send({"type": "http.response.body", "body": body, "more_body": number < len(self.slices)})
 
 
 class EventStream(StreamingResponse):
@@ -141,8 +160,7 @@ class Service:
             either: list[asyncio.Future[Any]] = [pending.answer, gone]
             await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if pending.answer.done():
-                answered = pending.answer.result()
-                return self.response(answered.status, answered.body)
+                return self.response(pending.answer.result().status, pending.body)
             if gone.done():
                 return Response(status_code=GONE)
             raise self.calls[call].too_late()
@@ -169,7 +187,7 @@ class Service:
         # Nothing has been sent yet, so a failure can still have its own HTTP status.
         if pending.answer.done() and not pending.came and (answered := pending.answer.result()).status != 200:
             await events.aclose()
-            return self.response(answered.status, answered.body)
+            return self.response(answered.status, pending.body)
 
         async def every() -> AsyncIterator[bytes]:
             try:
@@ -201,7 +219,7 @@ class Service:
                     yield _event(pending.parts.popleft())
                 if pending.answer.done():
                     answered = pending.answer.result()
-                    yield _event(answered.body, "done" if answered.status == 200 else "error")
+                    yield _event(b"".join(pending.body), "done" if answered.status == 200 else "error")
                     return
                 # All parts are sent, and nothing else runs between that check and this line: no news is lost here.
                 pending.news.clear()
@@ -229,16 +247,16 @@ class Service:
         if self.stopped is not None:
             raise Refusal(503, STOPPING, retry_after=1)
 
-    def response(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
-        """Return a JSON response. A stopping server also closes the connection."""
+    def response(self, status: int, body: Sequence[bytes], headers: Mapping[str, str] | None = None) -> Response:
+        """Return a JSON response with a body in slices. A stopping server also closes the connection."""
         closing = {"connection": "close"} if self.stopped is not None else {}
-        return Response(body, status, {**(headers or {}), **closing}, media_type="application/json")
+        return SlicedResponse(body, status, {**(headers or {}), **closing})
 
     def refusal(self, refusal: Refusal) -> Response:
         """Return the JSON response for a refusal, with the headers of its status."""
         headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
         headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-        return self.response(refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode(), headers)
+        return self.response(refusal.status, [json.dumps(refusal.content(), ensure_ascii=False).encode()], headers)
 
     def _seconds(self, said: str | None) -> float:
         """Return the seconds that a request has: its header X-Deadline, at most the server's deadline.
@@ -328,7 +346,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
     """Add /v1/models, /health, /ready and /metrics."""
 
     def told(content: Mapping[str, Any]) -> Response:
-        return service.response(200, json.dumps(content, ensure_ascii=False).encode())
+        return service.response(200, [json.dumps(content, ensure_ascii=False).encode()])
 
     def problem() -> dict[str, str]:
         """Return the problem that keeps a worker from starting, {} if there is none."""

@@ -27,6 +27,7 @@ from osbert.server.metrics import ServerMetrics
 from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     HEAD,
+    AnswerSlice,
     Cancellation,
     Dispatch,
     LoadFailure,
@@ -62,7 +63,7 @@ class PendingRequest:
 
     `parts`: the parts of a streamed answer that have not been sent to the client yet. `came`: the number of parts
     received; after a death another worker writes the first ones again, and they are skipped. `news` is set with every
-    part and with the answer.
+    part and with the answer. `slices`: what has come of the answer's body before its end.
     """
 
     asking: Dispatch
@@ -72,6 +73,12 @@ class PendingRequest:
     parts: deque[bytes] = field(default_factory=deque)
     came: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    slices: list[bytes] = field(default_factory=list)
+
+    @property
+    def body(self) -> list[bytes]:
+        """The body of the answer, which must be there, in slices."""
+        return [*self.slices, self.answer.result().body]
 
     def take(self, part: WrittenPart) -> None:
         """Append a part, unless it was received before."""
@@ -337,8 +344,12 @@ class WorkerPool:
             status = await worker.process.wait()
             self._log.write_again(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.")
 
-    def _take(self, read: PassReport | PassStart, worker: _Worker) -> None:
+    def _take(self, read: PassReport | PassStart | AnswerSlice, worker: _Worker) -> None:
         """Record the requests of a pass that begins, or pass on the answers and parts of one that ended."""
+        if isinstance(read, AnswerSlice):
+            if answering := self.pending.get(read.number):
+                answering.slices.append(read.body)
+            return
         if isinstance(read, PassStart):
             worker.begun = read.numbers
             return
@@ -360,6 +371,7 @@ class WorkerPool:
         self.metrics.deaths.inc()
         for number, pending in worker.given.items():
             pending.worker = None
+            pending.slices.clear()
             # Outside a pass, such as while it tokenizes, any of its requests may be the cause.
             pending.deaths += not worker.begun or number in worker.begun
             if pending.deaths >= DEATHS:

@@ -162,10 +162,11 @@ def listening(address: Address) -> Iterator[socket.socket]:
     if not 0 <= address.port < 1 << 16:  # the system would take another one
         raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.", code="invalid-value")
     try:
-        family, kind, _, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )[0]
-        door = socket.socket(family, kind)
+        # asyncio sets TCP_NODELAY on accepted sockets, but only if their protocol is TCP's number and not 0 (default).
+        door = socket.socket(family, kind, protocol)
     except OSError as error:
         raise _unheard(address, error) from error
     with door:

@@ -5,11 +5,14 @@ Title and __qualname__ give a schema its name in /openapi.json. Clients are gene
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
+
+from osbert import guarded
 
 FAULTS = 10
 """Most faults in the message of a refusal."""
@@ -118,11 +121,13 @@ class Refusal(Exception):
 def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     """Return the validated request in a body.
 
-    Raises Refusal (422) with at most FAULTS faults, the first one of each list. Its field is that of the first fault
-    with a field, or "body".
+    Raises Refusal (422) for invalid JSON, for an object with a key twice, of which a parser keeps the last value, and
+    for wrong fields: at most FAULTS faults, the first one of each list. Its field is that of the first fault with a
+    field, or "body".
     """
     try:
         content = from_json(body, allow_inf_nan=False)  # JSON has neither, and an answer could not give them back
+        json.loads(body, object_pairs_hook=guarded.unique, parse_int=str, parse_float=str)  # for repeated keys alone
     except ValueError as error:
         raise Refusal(422, f"Invalid JSON: {error}", field="body") from None
     try:

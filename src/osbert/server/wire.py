@@ -7,7 +7,7 @@ import pickle
 import select
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ HEAD = struct.Struct("<I")
 """Header of a message: the length of the pickled message, 4 bytes, little endian."""
 CHUNK = 1 << 18
 """Bytes per read."""
+SLICE = 1 << 18
+"""Most bytes of an answer's body in one message: the server's event loop copies each message as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +96,17 @@ class WorkerLoadError(Exception):
 
 
 class WorkerAnswer(NamedTuple):
-    """The answer to a request: an HTTP status, and the body as JSON."""
+    """The answer to a request: an HTTP status, and the body as JSON, or what of it is behind its AnswerSlices."""
 
     number: int
     status: int
+    body: bytes
+
+
+class AnswerSlice(NamedTuple):
+    """The next bytes of the body of an answer. A large body is sent in slices before the PassReport with its end."""
+
+    number: int
     body: bytes
 
 
@@ -124,6 +133,22 @@ class PassReport(NamedTuple):
     tokens: int = 0
     seconds: float = 0.0
     parts: Sequence[WrittenPart] = ()
+
+
+def in_slices(report: PassReport) -> Iterator[AnswerSlice | PassReport]:
+    """Yield the messages for a report: all slices of the bodies of its answers but the last, and the report with those.
+
+    >>> answer = WorkerAnswer(1, 200, bytes(2 * SLICE + 5))
+    >>> [len(one.body) if isinstance(one, AnswerSlice) else one for one in in_slices(PassReport([answer]))][:2]
+    [262144, 262144]
+    """
+    ends = []
+    for answered in report.answers:
+        last = (len(answered.body) - 1) // SLICE * SLICE
+        for begin in range(0, last, SLICE):
+            yield AnswerSlice(answered.number, answered.body[begin : begin + SLICE])
+        ends.append(answered._replace(body=answered.body[last:]))
+    yield report._replace(answers=ends)
 
 
 def framed(message: Any) -> bytes:

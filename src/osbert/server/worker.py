@@ -36,6 +36,7 @@ from osbert.server.wire import (
     WorkerAnswer,
     WorkerLoadError,
     WrittenPart,
+    in_slices,
     refused,
 )
 
@@ -283,7 +284,8 @@ def serve(wire: Wire) -> None:
         messages = wire.receive(worker.due(time.monotonic()))
         _take_in(wire, worker, messages)
         if worker.due(time.monotonic()) == 0:
-            wire.send(worker.work(wire.send))
+            for message in in_slices(worker.work(wire.send)):
+                wire.send(message)
 
 
 def _take_in(wire: Wire, worker: Worker, messages: Sequence[Dispatch | Cancellation | Nudge]) -> None:

@@ -344,7 +344,8 @@ def test_the_nearest_texts_come_first_and_are_read_once(open_page: Any, refused:
         assert body["normalise"] is True
         if "bad" in body["texts"]:
             raise refused(422, "That is bad")
-        return {"vectors": [vectors[text] for text in body["texts"]]}
+        truncated = {"truncated": [3 if text == "south" else 0 for text in body["texts"]]}
+        return {"vectors": [vectors[text] for text in body["texts"]], **(truncated if "south" in body["texts"] else {})}
 
     page, server = open_page("encoder", at="#nearest", answers={"v1/embed": embed})
     alert = page.locator("#nearest").get_by_role("alert")
@@ -362,7 +363,9 @@ def test_the_nearest_texts_come_first_and_are_read_once(open_page: Any, refused:
         (row.locator("th").inner_text(), row.locator("td.number").inner_text()) for row in result.locator("tr").all()
     ]
     assert rows == [("north east", "0.800"), ("east", "0.000"), ("south", "-1.000")]
-    expect(page.locator("#nearest").get_by_role("status")).to_have_text("The nearest of 4 texts; 1 could not be read")
+    expect(page.locator("#nearest").get_by_role("status")).to_have_text(
+        "The nearest of 4 texts; 1 could not be read; of 1 text only the beginning was read"
+    )
     read = len(server.asked)
     page.get_by_label("How many to show").fill("1")
     page.get_by_label("Your text").fill("east")

@@ -12,6 +12,7 @@ from osbert.files import require_free, whole_folder
 from osbert.interop import conversion
 from osbert.interop.conversion import ModelParts
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.sentence_files import prompt_remarks
 from osbert.interop.task_files import TaskHint
 from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
@@ -55,9 +56,10 @@ class SourceModel:
         return self.model.report.rows
 
     def lines(self) -> Iterator[str]:
-        """Yield a line on the model, remarks on its sentence vectors, and the table of all tensors."""
+        """Yield a line on the model, remarks on its sentence vectors and prompts, and the table of all tensors."""
         yield f"{self.path}: {self.description}"
         yield from self.model.sentences.remarks if self.model.sentences else ()
+        yield from prompt_remarks(self.model.source.path)
         yield from table_lines(self.model.report)
 
 

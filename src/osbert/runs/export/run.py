@@ -17,7 +17,7 @@ from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
 from osbert.interop.onnx.padded import PaddedGraph, objections, scored
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import write_sentence_model
+from osbert.interop.sentence_files import PROMPTS, write_sentence_model
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states
@@ -26,7 +26,7 @@ from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Record, Task, load
 from osbert.training.run_folder import RECIPE, RunFolder
 
-KEPT = ("config.json", "run.json")
+KEPT = ("config.json", "run.json", PROMPTS)
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
 
 

@@ -107,9 +107,14 @@ def require_fit(item: Item, field: str, *, length: int) -> Item:
     """Return the item. Raises Refusal (422) if a sequence exceeds `length` tokens, or all are without pieces."""
     if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
         raise Refusal(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
+    require_pieces(item, field)
+    return item
+
+
+def require_pieces(item: Item, field: str) -> None:
+    """Raise Refusal (422) if all sequences of an item are without pieces."""
     if all(example.special.all() for example in item.examples):
         raise Refusal(422, NOTHING, field=field)
-    return item
 
 
 def require_text(model: ServerModel, text: str, field: str) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from osbert.data.long_texts import Long
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.models.pooling import Pooling
-from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
+from osbert.server.calls.contract import Call, Item, RequestFields, require_fit, require_pieces
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Reply, Request, Texts
 
@@ -25,6 +26,11 @@ class EmbedRequest(Request, title="Embed"):
     normalise: bool | None = Field(
         default=None, description="Scale every vector to length 1; where the model was trained for that when left out."
     )
+    long: Long = Field(
+        default="truncate",
+        description="How a text that does not fit is read: its beginning; head+tail: a quarter of the tokens from its "
+        "beginning, the rest from its end; window: all of it, as the mean of windows; error: not at all (422).",
+    )
 
 
 class EmbedAnswer(Reply, title="Vectors"):
@@ -33,6 +39,10 @@ class EmbedAnswer(Reply, title="Vectors"):
     __qualname__ = "Vectors"
 
     vectors: list[list[float]]
+    truncated: list[int] | None = Field(
+        default=None, description="Of each text, the pieces that were not read, if a text did not fit."
+    )
+    windows: list[int] | None = Field(default=None, description="Of each text, if a text had several.")
 
 
 class EmbedCall(Call):
@@ -43,17 +53,19 @@ class EmbedCall(Call):
     reply = EmbedAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return an item for each text. Raises Refusal (422) if a text is too long or empty."""
+        """Return an item for each text. Raises Refusal (422) if a text is empty, or with long="error" if one is cut."""
         embedder = model.embedder(self.option(values))
-        made = [embedder.sequences((text,), 0) for text in values["texts"]]
-        items = [Item(examples, tuple(examples)) for examples in made]
-        for place, item in enumerate(items):
-            require_fit(item, f"texts[{place}]", length=embedder.settings.length)
+        made = [tuple(embedder.sequences((text,), 0)) for text in values["texts"]]
+        items = [Item(examples, examples) for examples in made]
+        for index, item in enumerate(items):
+            require_pieces(item, f"texts[{index}]")
+            if values["long"] == "error":
+                require_fit(item, f"texts[{index}]", length=embedder.settings.length)
         return items
 
     def option(self, values: RequestFields) -> EmbeddingOptions:
         """Return the embedding options of the request."""
-        return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"])
+        return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"], long=values["long"])
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D) of n texts."""
@@ -63,5 +75,11 @@ class EmbedCall(Call):
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the vectors as lists of numbers."""
-        return {"vectors": np.stack(said).tolist()}
+        """Return the vectors as lists of numbers, and what was not read, or read in windows, if a text did not fit."""
+        truncated = [sum(example.truncated for example in item.examples) for item in items]
+        counts = [len(item.examples) for item in items]
+        return {
+            "vectors": np.stack(said).tolist(),
+            **({"truncated": truncated} if any(truncated) else {}),
+            **({"windows": counts} if max(counts) > 1 else {}),
+        }

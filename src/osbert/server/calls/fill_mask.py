@@ -11,6 +11,9 @@ from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request, Texts
 
+MOST = 50_000
+"""Most pieces in an answer, about 60 bytes each."""
+
 
 class FillRequest(Request, title="FillMask"):
     """Texts with [MASK] in them."""
@@ -42,9 +45,16 @@ class FillCall(Call):
     reply = FillAnswer
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return an item for each text. Raises Refusal (422) if a text has no mask or is too long."""
+        """Return an item for each text.
+
+        Raises Refusal: 422 if a text has no mask or is too long, 413 if the answer would have more than MOST pieces.
+        """
         from osbert.inference.fill import MASK, masked
 
+        masks = sum(text.count(MASK) for text in values["texts"])
+        if masks * values["top"] > MOST:
+            what = f"An answer has at most {MOST:,} pieces, not {values['top']} for each of {masks:,} masks."
+            raise Refusal(413, what, field="top")
         items = []
         for place, text in enumerate(values["texts"]):
             if MASK not in text:

@@ -41,6 +41,7 @@ export function nearestView(session) {
     element("div", { class: "columns" }, form, result),
   );
   let vectors = new Map(); // of the model in use: text -> Float32Array of length 1
+  const cut = new Set(); // texts that did not fit the model in use: their ends were not read
   let table = null;
   let picker = null;
   let asked = null;
@@ -49,6 +50,7 @@ export function nearestView(session) {
   function update() {
     asked?.abort();
     vectors = new Map();
+    cut.clear();
     forget();
   }
 
@@ -98,7 +100,8 @@ export function nearestView(session) {
       const failed = await embedAll(all.filter((text) => !own.has(text)), own, mine.signal);
       const body = { texts: [wanted], normalise: true, pieces: true, model: model.name };
       const reply = await client.post(PATH, body, { signal: mine.signal });
-      show(near(reply.vectors[0], all, own), reply, all.length, failed);
+      note([wanted], reply);
+      show(near(reply.vectors[0], all, own), reply, [wanted, ...all], failed);
     } catch (error) {
       if (error.name === "AbortError") return;
       forget();
@@ -108,13 +111,20 @@ export function nearestView(session) {
     }
   }
 
+  /** Remember which texts of a reply did not fit. */
+  function note(texts, { truncated = [] }) {
+    texts.forEach((text, index) => truncated[index] && cut.add(text));
+  }
+
   /** Put the vectors of new texts with the others; those that the server refuses are returned: [{text, error}]. */
   async function embedAll(fresh, own, signal) {
     const { client, model } = session;
     const done = [];
     const ask = async (some, until) => {
       const body = { texts: some, normalise: true, model: model.name };
-      return (await client.post(PATH, body, { signal: until })).vectors.map((vector) => Float32Array.from(vector));
+      const reply = await client.post(PATH, body, { signal: until });
+      note(some, reply);
+      return reply.vectors.map((vector) => Float32Array.from(vector));
     };
     const keep = () => fresh.forEach((text, place) => done[place]?.answer && own.set(text, done[place].answer));
     progress.max = fresh.length;
@@ -132,10 +142,12 @@ export function nearestView(session) {
     return fresh.flatMap((text, place) => (done[place].error ? [{ text, error: done[place].error }] : []));
   }
 
-  function show(found, reply, total, failed) {
+  function show(found, reply, [wanted, ...all], failed) {
     const rows = found.slice(0, Math.max(1, Number(most.value) || 10));
     const left = failed.length ? `; ${failed.length.toLocaleString("en")} could not be read` : "";
-    say(`The nearest of ${counted(total, "text")}${left}`);
+    const long = [...new Set([wanted, ...all])].filter((text) => cut.has(text)).length;
+    const unread = long ? `; of ${counted(long, "text")} only the beginning was read` : "";
+    say(`The nearest of ${counted(all.length, "text")}${left}${unread}`);
     const told = rows.map(({ text, cosine }) => ({ name: text, share: cosine, told: cosine.toFixed(3) }));
     const wrong = failed.slice(0, 20).map(({ text, error }) => element("li", { dir: "auto" }, `${text}: ${error}`));
     fill(
