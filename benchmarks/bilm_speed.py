@@ -16,10 +16,10 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Learner
-from osbert.objectives.both_ways import BothWays
 from osbert.text.train_words import word_tokenizer
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
+from osbert_lab.recurrent.both_ways import BothWays
 
 VOCABULARY = 10_000
 STEPS = 3

@@ -30,7 +30,7 @@ def main() -> None:
             shutil.copy2(ROOT / name, target / name)
     project = target / "pyproject.toml"
     tables = re.split(r"(?m)^(?=\[)", project.read_text(encoding="utf-8"))
-    kept = [table for table in tables if "osbert_lab:" not in table and "osbert_lab.verbs" not in table]
+    kept = [table for table in tables if not re.search(r'= "osbert_lab[.:]', table)]
     project.write_text(
         "".join(kept).replace('osbert_lab = ["papers/tables/*.toml", "py.typed"]\n', ""), encoding="utf-8"
     )

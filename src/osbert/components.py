@@ -6,9 +6,14 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
+from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from osbert.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 CONTRACT = "contract"
 """The file that declares the contract of a folder's components; it is not a component."""
@@ -17,10 +22,12 @@ CONTRACT = "contract"
 def names(folder: str) -> list[str]:
     """Return the names a folder offers, from its file names alone: nothing is imported but the folders.
 
+    Other packages add components by entry points in the group `osbert.FOLDER`, such as `osbert.objectives`.
+
     If its package lists `COMPONENTS`, the components are the files and folders in the folders of that list. Any other
     folder inside it has code that several components use.
     """
-    return sorted(_modules(folder))
+    return sorted({**_modules(folder), **_extensions(folder)})
 
 
 def _package(folder: str) -> str:
@@ -41,6 +48,19 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
     }
+
+
+@cache
+def _extensions(folder: str) -> Mapping[str, EntryPoint]:
+    """Return the components that other packages add to a folder, by name."""
+    from importlib.metadata import entry_points  # not above: its import takes a tenth of a second
+
+    return {entry_point.name: entry_point for entry_point in entry_points(group=_package(folder))}
+
+
+def extension(folder: str, name: str) -> EntryPoint | None:
+    """Return what another package adds to a folder under a name; None if there is none."""
+    return _extensions(folder).get(name)
 
 
 def meant(folder: str, name: str) -> str:
@@ -82,9 +102,11 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         path = name
     elif name in (known := _modules(folder)):
         path = known[name]
+    elif added := extension(folder, name):
+        path = added.value
     else:
         raise UserError(
-            f"There is no '{name}' in {folder} (there are: {', '.join(sorted(known))}).{nearest(name, known)}",
+            f"There is no '{name}' in {folder} (there are: {', '.join(names(folder))}).{nearest(name, names(folder))}",
             code="unknown-component",
         )
     # A missing module on the way to `path` is the user's error; one that the module itself imports is a bug in it.

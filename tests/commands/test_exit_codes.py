@@ -56,7 +56,7 @@ def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pyte
 def test_the_codes_of_the_page(tmp_path: Path) -> None:
     codes = {run("--version"), run("corpus", "show", tmp_path / "nowhere"), run("corpus", "shwo")}
     for work in (mock.Mock(side_effect=KeyboardInterrupt), stopped):
-        with mock.patch("osbert.runs.corpus.build_corpus", work):
+        with mock.patch("osbert.commands.corpus.build.build_corpus", work):
             codes.add(run("corpus", "build", tmp_path, "--tokenizer", tmp_path, "--out", tmp_path / "corpus"))
     page = (ROOT / "docs" / "output.md").read_text(encoding="utf-8").partition("## Exit codes")[2]
     assert codes == {int(code) for code in re.findall(r"^\| `(\d+)` \|", page, re.MULTILINE)}

@@ -20,15 +20,15 @@ from osbert.data.examples import COLUMNS, Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
-from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Learner, Sizes
 from osbert.models.forms import Form
 from osbert.models.pair_architecture import PairArchitecture
-from osbert.models.translator_architecture import TranslatorArchitecture
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
+from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
 
 NAMES = components.names("objectives")
 VOCABULARY = 300

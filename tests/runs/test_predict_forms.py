@@ -95,6 +95,7 @@ def test_json_lines_keep_the_line_ends_of_their_input(classifier: Path, tmp_path
         assert len(lines) == 3 and b"\n" not in b"".join(lines) and json.loads(lines[1])["text"] == record["text"]
 
 
+@pytest.mark.lab
 def test_a_document_of_brat_gets_its_ann_file(tagger: Path, tmp_path: Path) -> None:
     (tmp_path / "doc.txt").write_text(TEXT)
     (tmp_path / "doc.ann").write_text("")

@@ -22,7 +22,6 @@ from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import closed_to_others, laid_out, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
-from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
@@ -35,6 +34,7 @@ from osbert.tasks.kinds.generate import Generate, WrittenText
 from osbert.tasks.kinds.generate.columns import SourceColumns, choose
 from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
 from refusals import refusal
 from tiny_runs import WORDS, write_run
 

@@ -97,6 +97,7 @@ ANN = (
 )
 
 
+@pytest.mark.lab
 def test_a_folder_of_brat(tmp_path: Path) -> None:
     folder = brat(tmp_path / "set", "b", "nobody", "")
     brat(folder, "a", BRAT, ANN)
@@ -115,6 +116,7 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
         before.require_same()
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("marked", "value"),
     [
@@ -130,6 +132,7 @@ def test_a_document_of_brat_that_cannot_be_read(tmp_path: Path, marked: str, val
         tagged(folder)
 
 
+@pytest.mark.lab
 def test_what_is_missing_in_a_folder_of_brat(tmp_path: Path) -> None:
     folder = brat(tmp_path / "set", "a", "EU", None)
     (folder / "b.ann").write_text("")
@@ -158,6 +161,7 @@ TSV = """#FORMAT=WebAnno TSV 3.3
 """
 
 
+@pytest.mark.lab
 def test_webanno_tsv(tmp_path: Path) -> None:
     path = tmp_path / "in.tsv"
     path.write_text(TSV)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from osbert.corpus.encode import encode_portion
 from osbert.data.pack import Packer
-from osbert.objectives.capitals import Capitals
-from osbert.objectives.document_words import DocumentWords
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.ernie.capitals import Capitals
+from osbert_lab.ernie.document_words import DocumentWords
 from unique import pairs
 
 PIECES = Tokenizer([*SPECIALS, *"abcdefgh", "##a", "##b"])

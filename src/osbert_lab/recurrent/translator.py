@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
-from osbert.models.generation.recurrent import RecurrentDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
-from osbert.models.recurrent.lstm import Steps, both_ends
-from osbert.models.recurrent.translation import AttentiveWriter, EncoderLayer, LayerState, ReadSource
-from osbert.models.translator_architecture import TranslatorArchitecture
+from osbert_lab.recurrent.decoder import RecurrentDecoder
+from osbert_lab.recurrent.lstm import Steps, both_ends
+from osbert_lab.recurrent.translation_layers import AttentiveWriter, EncoderLayer, LayerState, ReadSource
+from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
 
 
 class Translator(Backbone):

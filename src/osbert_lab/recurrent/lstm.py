@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from osbert.data.batch import Batch
-from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.fast.dropout import Dropout
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
 
 
 class Steps(NamedTuple):

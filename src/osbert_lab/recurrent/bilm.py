@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.models.bilm_architecture import BilmArchitecture
 from osbert.models.contract import Backbone, States, StepSize, matrix_weights
-from osbert.models.recurrent.characters import CharacterEncoder
-from osbert.models.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps, both_ends
-from osbert.models.recurrent.spelling import spellings
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
+from osbert_lab.recurrent.characters import CharacterEncoder
+from osbert_lab.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps, both_ends
+from osbert_lab.recurrent.spelling import spellings
 
 
 class Bilm(Backbone):

@@ -55,7 +55,7 @@ class BothWays(Objective):
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head. Raises ValueError if hidden states depend on the predicted words."""
-        from osbert.models.heads.directions import DirectionsHead
+        from osbert_lab.recurrent.directions_head import DirectionsHead
 
         self.require_fit(backbone.architecture)
         return DirectionsHead(backbone, target=self.name)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch
-from osbert.models.bilm_architecture import BilmArchitecture
-from osbert.models.families.bilm import Bilm
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.recurrent.bilm import Bilm
+from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
 
 WORDS = ["a", "naïve", "film", "of", "extraordinarily", "long", "words"]
 TOKENIZER = Tokenizer([*SPECIALS, *WORDS], lowercase=False)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from osbert.data.pack import Packer
-from osbert.objectives.distance import ADJACENT, OTHER, SAME, Distance
 from osbert.text.document import Document
+from osbert_lab.ernie.distance import ADJACENT, OTHER, SAME, Distance
 from unique import pairs, texts
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.pack import Packer
-from osbert.objectives.reorder import MOST, Reorder, class_of, order_of
 from osbert.text.document import Document
+from osbert_lab.ernie.reorder import MOST, Reorder, class_of, order_of
 from unique import pairs
 
 

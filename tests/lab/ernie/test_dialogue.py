@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from osbert.data.pack import Packer
-from osbert.objectives.dialogue import FAKE, REAL, Dialogue
 from osbert.text.document import Document
+from osbert_lab.ernie.dialogue import FAKE, REAL, Dialogue
 from unique import pairs
 
 

@@ -15,11 +15,11 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.generation.settings import Precision
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.recurrent.translation import AttentiveWriter, ReadSource, WriterState
+from osbert_lab.recurrent.translation_layers import AttentiveWriter, ReadSource, WriterState
 
 
 class SourceReader(Protocol):
-    """The parts of a translator (models/families/translator.py) that a step calls."""
+    """The parts of a translator (osbert_lab/recurrent/translator.py) that a step calls."""
 
     words: nn.Embedding
     writer: AttentiveWriter

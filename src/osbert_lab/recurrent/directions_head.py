@@ -17,7 +17,7 @@ from osbert.models.fast.linear import linear
 class DirectionsHead(Head):
     """Half of a token's state (M, D / 2) -> scores over the vocabulary, by one table for both directions.
 
-    Labels come in pairs (objectives/both_ways.py): the first of a pair is scored by the first half of the state at its
+    Labels come in pairs (both_ways.py): the first of a pair is scored by the first half of the state at its
     index, the second by the second half. Peters et al. 2018, section 3.1: both directions share the softmax layer.
     """
 

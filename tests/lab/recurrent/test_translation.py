@@ -12,10 +12,10 @@ import pytest
 from osbert.data.example import Example
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.objectives.translation import Translation
 from osbert.text.document import Document, Documents
 from osbert.text.form import Form
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.recurrent.translation import Translation
 
 TOKENIZER = Tokenizer([*SPECIALS, *"abcdefghij"])
 

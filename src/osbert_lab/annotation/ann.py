@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from osbert.errors import UserError
 from osbert.reading.annotated import WholeTable
-from osbert.reading.file_forms.brat import Brat, standoff
 from osbert.reading.record_forms.contract import Suggestion
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout
 from osbert.tasks import Inputs
+from osbert_lab.annotation.brat import Brat, standoff
 
 
 class Standoff(RowForm):

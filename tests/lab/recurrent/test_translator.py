@@ -14,10 +14,10 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.written import all_written
 from osbert.models.contract import Learner, StepSize
-from osbert.models.families.translator import Translator
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.translator_architecture import TranslatorArchitecture
 from osbert.objectives.mlm import MaskedLanguage
+from osbert_lab.recurrent.translator import Translator
+from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
 
 SIZES = TranslatorArchitecture(width=16, vocabulary=29, length=32, deviation=0.5)
 SOURCES, TEXTS = ([5, 6, 7, 8], [9, 10], [11, 12, 13]), ([20, 21, 22], [23, 24, 25, 26], [27, 28])

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from osbert.models.bilm_architecture import CONVOLUTIONS, BilmArchitecture
 from osbert.models.fast.linear import Linear
-from osbert.models.recurrent.spelling import PADDING, ROWS, numerals
+from osbert_lab.recurrent.bilm_architecture import CONVOLUTIONS, BilmArchitecture
+from osbert_lab.recurrent.spelling import PADDING, ROWS, numerals
 
 
 class Highway(nn.Module):

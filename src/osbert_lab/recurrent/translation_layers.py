@@ -11,8 +11,8 @@ from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.generation.cache import rectangle
-from osbert.models.recurrent.lstm import Steps
-from osbert.models.translator_architecture import TranslatorArchitecture
+from osbert_lab.recurrent.lstm import Steps
+from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
 
 
 class LayerState(NamedTuple):

@@ -1,1 +1,0 @@
-"""The layers of recurrent backbones; the backbone is in models/families/."""

@@ -1,0 +1,1 @@
+"""Forms of annotation tools: brat's standoff files and WebAnno's TSV."""

@@ -1,0 +1,1 @@
+"""Recurrent models: ELMo's bidirectional language model and CoVe's translator, with their objectives."""
