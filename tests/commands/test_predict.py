@@ -208,7 +208,8 @@ def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
 
 
 def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> None:
-    texts = ["=1+2 good", "+good", "-bad", "@bad", "\tgood", "good = bad", "-3.5", "+1e3"]
+    formulas = ["=1+2 good", "+good", "-bad", "@bad", "\tgood", "\uff1d1+2", "\uff20bad", " =1+2", "\u3000\uff0bgood"]
+    texts = [*formulas, "\u200b=1", "good = bad", "-3.5", "+1e3", " -3", "\u00a0good"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "=name"])
@@ -219,8 +220,8 @@ def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> No
         with (tmp_path / name).open(newline="") as file:
             header, *rows = csv.reader(file, delimiter="\t" if name == "out.tsv" else ",")
         assert header[:2] == ["text", "'=name"]
-        guarded = [f"'{text}" for text in texts[:5]]
-        assert [row[1] for row in rows] == [*guarded, *texts[5:]]
+        guarded = [f"'{text}" for text in texts[:10]]
+        assert [row[1] for row in rows] == [*guarded, *texts[10:]]
         assert all(float(row[3]) >= 0 for row in rows)
     predict(run, file=tmp_path / "in.csv", out=tmp_path / "plain.csv")
     with (tmp_path / "plain.csv").open(newline="") as file:

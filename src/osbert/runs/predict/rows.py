@@ -69,8 +69,14 @@ class PredictionRows:
         engine = load(folder)
         task = engine.fine_tuned.source.moved(source.path, source.options.given(engine.fine_tuned))
         inputs = task.source.inputs(source.path)
+        output = source.output
         layout = RowLayout(
-            file=source.path, task=task, inputs=inputs, options=source.output.options, bare=source.output.file is None
+            file=source.path,
+            task=task,
+            inputs=inputs,
+            options=output.options,
+            bare=output.file is None,
+            on_terminal=output.is_terminal,
         )
         form = source.output.form(layout)
         before = Snapshot(source.path, name=source.name)

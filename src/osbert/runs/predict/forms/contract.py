@@ -26,6 +26,7 @@ class RowLayout:
     """What an output is of: the rows `inputs` of the file `file`, predicted by `task`, with the columns in `options`.
 
     `bare`: whether it goes to standard output, where nothing of the input's form stands before the first row.
+    `on_terminal`: whether people read it on a terminal, where a line end in a cell would look like a further row.
     """
 
     file: Path
@@ -33,6 +34,7 @@ class RowLayout:
     inputs: Inputs
     options: PredictionOptions
     bare: bool = False
+    on_terminal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
