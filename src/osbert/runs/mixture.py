@@ -18,6 +18,7 @@ from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import counted
+from osbert.training.checkpoint import disk_needed
 
 FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), kept=False)
 """A mixture on an object store."""
@@ -27,12 +28,18 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     """Mix corpora into the folder `out`, without copying their text where the file system has hard links; return it.
 
     `weights`: one for each corpus, also as text ("3,1"), by which the tokens of an epoch are divided; none for equal
-    ones. Raises UserError, with all that is wrong, for weights that do not fit, and for corpora not built alike.
+    ones. Raises UserError, with all that is wrong, for weights that do not fit, for corpora not built alike, and for a
+    full disk.
     """
     weights = _numbers(weights)
     _check(corpora, weights)
     require_free(out)
-    with output_folder(out, FORM, inputs=corpora) as own, claim(own.path) as place, reading_copies():
+    with (
+        disk_needed(out, goes_on=""),
+        output_folder(out, FORM, inputs=corpora) as own,
+        claim(own.path) as place,
+        reading_copies(),
+    ):
         require_free(place)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
         each = weights or [1.0] * len(opened)

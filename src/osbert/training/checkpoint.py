@@ -232,16 +232,16 @@ class Checkpoints:
 def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
     """Turn an OSError about a full disk into a UserError with advice.
 
-    `goes_on`: from where the same command would continue, for the message.
+    `goes_on`: from where the same command would continue, for the message; "" if it begins anew.
     """
     try:
         yield
     except OSError as error:
         if not disk_full(error):
             raise
+        then = f"it goes on {goes_on}" if goes_on else "it begins anew"
         raise UserError(
-            f"{out} could not be written: {reason(error, out)}. Make room and give the same command again; it goes on "
-            f"{goes_on}.",
+            f"{out} could not be written: {reason(error, out)}. Make room and give the same command again; {then}.",
             code="not-written",
         ) from error
 
