@@ -74,6 +74,27 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
         assert any(place in line and f"'{value}'" in line for line in str(error.value).splitlines())
 
 
+@pytest.mark.parametrize("large", ["1e300", "-1e160", "1e101"])
+def test_numbers_whose_squares_are_infinite_are_named_with_their_line(tmp_path: Path, large: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\n" + "x,2\nx,1e100\n" * 20 + f"x,{large}\n")
+    with refusal("unusable-row", "line 42", large):
+        load(Regress(data=str(path)), ("train", "dev"))
+
+
+def test_the_largest_and_the_closest_numbers_have_finite_scores(tmp_path: Path) -> None:
+    for low, high in ((-1e100, 1e100), (0.0, 2e-100)):
+        rows = records([low, high] * 50)
+        task = Regress().fitted(rows)
+        assert task.scale == pytest.approx((high - low) / 2)
+        scores = task.metrics([Prediction(value=low)] * 100, rows)
+        assert np.isfinite([*scores.values()]).all() and scores["r2"] == pytest.approx(-1)
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\n" + "x,1e-300\nx,3e-300\n" * 20)
+    with refusal("nothing-to-learn", "1e-300", "3e-300"):
+        load(Regress(data=str(path)), ("train", "dev"))
+
+
 def labels(data: Path, split: str = "all", **settings: str) -> list[float]:
     task = Regress(data=str(data), **settings)  # type: ignore[arg-type]
     problems = Problems(heading="unusable")

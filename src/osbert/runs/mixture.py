@@ -11,6 +11,7 @@ from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.stored import open_corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
+from osbert.full_disk import disk_needed
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, shown
@@ -18,7 +19,6 @@ from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), kept=False)
 """A mixture on an object store."""

@@ -20,6 +20,7 @@ from osbert.analysis.scoring import ScoringOptions, TextLikelihood, perplexity
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.inference.score import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
@@ -37,7 +38,6 @@ from osbert.runs.row_file import require_row_file
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 WINDOW = 256
 """Rows that are scored together."""

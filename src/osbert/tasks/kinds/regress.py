@@ -16,7 +16,7 @@ from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.tables.numbers import DecimalMark, NumberSource, parse_number
+from osbert.tasks.tables.numbers import SMALLEST, DecimalMark, NumberSource, parse_number
 from osbert.tasks.tables.orders import OrdersTask
 
 if TYPE_CHECKING:
@@ -75,13 +75,21 @@ class Regress(OrdersTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the mean, deviation and range of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
-        scale = float(numbers.std()) if np.ptp(numbers) else 0.0  # the deviation of equal numbers is rounding error
+        # The deviation of equal numbers is rounding error, and that of very close ones 0.
+        scale = float(numbers.std()) if np.ptp(numbers) > SMALLEST else 0.0
         ends = (float(numbers.min()), float(numbers.max()))
         return dataclasses.replace(self, center=float(numbers.mean()), scale=scale, training_range=ends)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report a problem if all training numbers are equal."""
-        if self.scale == 0:
+        """Report a problem if all training numbers are equal, or so close that their squares are 0."""
+        if self.scale == 0 and len({*self.training_range}) > 1:
+            low, high = self.training_range
+            problems.add(
+                f"the training numbers, from {low:g} to {high:g}, differ by less than {SMALLEST:g}. Write them in a "
+                "smaller unit.",
+                code="nothing-to-learn",
+            )
+        elif self.scale == 0:
             problems.add(
                 f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
                 "or name the right column with --label.",

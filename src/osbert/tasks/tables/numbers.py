@@ -15,6 +15,10 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Task
 from osbert.tasks.tables.texts import TextSource
 
+LARGEST = 1e100
+"""Largest absolute value of a label. The sum of squares of many such numbers is finite."""
+SMALLEST = 1e-100
+"""Smallest difference of labels. Its square is above 0."""
 DecimalMark = Literal["auto", "point", "comma"]
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
@@ -95,4 +99,9 @@ def parse_number(cell: str) -> float:
         raise ValueError(f"the label {cell!r} is not a number. {advice}") from None
     if not math.isfinite(number):
         raise ValueError(f"the label {cell!r} is not a finite number. Write one, or remove the row")
+    if abs(number) > LARGEST:
+        raise ValueError(
+            f"the label {cell!r} is beyond {LARGEST:g}: squared errors would be infinite. Write all numbers in a "
+            "larger unit, or as logarithms"
+        )
     return number
