@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import osbert
 from osbert.console.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
+from osbert.files import disk_full
 from osbert.lock import LockWarning
 from osbert.peers import option_advice, option_meant
 from osbert.remote.addresses import explain_addresses
@@ -268,7 +269,9 @@ def _told(error: BaseException) -> str:
             "limit), close other programs, or take a smaller model or smaller files."
         )
     if isinstance(error, OSError):  # a folder that cannot be written, a full disk
-        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+        # A copy names both of its files; a full disk is that of the second.
+        path = (disk_full(error) and error.filename2) or error.filename or "the disk"
+        return f"{path}: {error.strerror or error}"
     if type(error).__name__ == "PanicException":
         return f"a library failed over what it was given ({error}). Is a file of the model or the data damaged?"
     return ""

@@ -132,6 +132,17 @@ def test_the_mistakes_are_the_wrong_development_predictions_worst_first(run: Fin
     assert str(first).startswith(f"{table}, line {first.line}: {first.label!r}, predicted ")
 
 
+def test_the_mistakes_of_a_frame_have_its_index(encoder: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": [f"film {number} a" for number in range(60)], "label": ["pos", "neg"] * 30})
+    frame = frame.sample(frac=1, random_state=1)
+    run = finetune("classify", model=encoder, data=frame, out=tmp_path / "run", **QUICK | {"epochs": 1})
+    assert run.errors
+    for mistake in run.errors:
+        assert (frame.loc[mistake.line].text, frame.loc[mistake.line].label) == (*mistake.texts, mistake.label)
+        assert str(mistake).startswith(f"index {mistake.line}: ")
+
+
 def test_of_numbers_the_farthest_is_the_worst(encoder: Path, tmp_path: Path) -> None:
     rows = "".join(f"the {word} film,{score}\n" for word, score in (("good", 3), ("fine", 2), ("bad", 0))) * 20
     (tmp_path / "scores.csv").write_text("text,score\n" + rows)

@@ -16,6 +16,7 @@ ROOMS = [
         "peers",
         "guarded",
         "files",
+        "full_disk",
         "terminal",
         "lock",
         "remote",

@@ -36,7 +36,8 @@ class Record:
 
     `number`: its index in the split. `texts`: its text, or its texts in the order of the model's input. `label`: the
     value to predict, None if unknown. `path` and `line`: its origin, for messages; in memory `line` counts rows, and
-    `unit` is "row". `remark`: a correction or a defect, for the run folder's list.
+    `unit` is "row", or `line` is in the index of a DataFrame, and `unit` is "index". `remark`: a correction or a
+    defect, for the run folder's list.
     """
 
     number: int
@@ -50,7 +51,7 @@ class Record:
     @property
     def place(self) -> str:
         """Return the origin of the record for messages."""
-        if not self.line and not self.path:
+        if not self.line and not self.path and self.unit == "line":
             return f"record {self.number}"
         return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
 

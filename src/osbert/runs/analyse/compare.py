@@ -24,6 +24,7 @@ from osbert.analysis.shared_words import SharedSample, shared_sample, word_state
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text, writing_output
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import display_name
@@ -45,7 +46,6 @@ from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.run import MODELS
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 from osbert.training.run_folder import RECIPE
 
 

@@ -15,6 +15,7 @@ from osbert.analysis.kinds.contract import Investigation
 from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_text
+from osbert.full_disk import disk_needed
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, shown
@@ -27,7 +28,6 @@ from osbert.runs.analyse.settings import AnalysisRequest
 from osbert.runs.analyse.tasks import AnalysisWork, compute_in_tasks
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
-from osbert.training.checkpoint import disk_needed
 
 JSON, REPORT = "analysis.json", "report.html"
 FORM = FolderForm(marker=JSON)

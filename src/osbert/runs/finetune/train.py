@@ -15,6 +15,7 @@ from osbert.errors import UserError
 from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores
 from osbert.files import write_text
+from osbert.full_disk import disk_needed
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.json_files import read_object
@@ -36,7 +37,6 @@ from osbert.runs.finetune.warnings import REMARKS
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import counted, one_line
-from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder

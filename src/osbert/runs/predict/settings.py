@@ -85,8 +85,8 @@ class PredictionOptions(PredictionColumns):
     out_form: str = ""
     """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
     spreadsheet_safe: bool = False
-    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
-    begins with = + - @, a tab or a line end, and is not a number."""
+    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet may take for a formula: one that begins
+    with = + - @ (full-width ones and those behind blanks too), a tab or a line end, and is not a number."""
 
     @property
     def columns(self) -> PredictionColumns:
