@@ -92,7 +92,7 @@ class HeadImportance(Experiment):
         with torch.inference_mode(False):
             shape = _shape(model, _batch(items[0], device))
             slopes = RunningMeans()  # (L, H)
-            gates = torch.ones(shape, device=device, requires_grad=True)
+            gates = torch.ones(shape, dtype=torch.float32, device=device, requires_grad=True)
             loss = self.loss(_gate(model, gates))
             for item in ranked:
                 # The absolute value of each item before the mean: gradients of opposite sign must not cancel.
@@ -103,7 +103,7 @@ class HeadImportance(Experiment):
             batches = [_batch(item, device) for item in scored]
             results = {}
             for name, heads in _groups(slopes, model.seed).items():
-                gates = torch.ones(shape, device=device)
+                gates = torch.ones(shape, dtype=torch.float32, device=device)
                 for layer, head in heads:
                     gates[layer, head] = 0
                 results[name] = heads, _scored(batches, self.loss(_gate(model, gates)))

@@ -56,8 +56,10 @@ class Influence:
         # A copy, whose last layer is hooked.
         self.head = copy_modules(learner.heads[name])
         self.layer = require_last_layer(self.head)
-        self.gradients = torch.zeros(len(scores), self.layer.out_features, self.layer.in_features + 1)
-        self.state = torch.zeros(self.layer.in_features)
+        self.gradients = torch.zeros(
+            len(scores), self.layer.out_features, self.layer.in_features + 1, dtype=torch.float32
+        )
+        self.state = torch.zeros(self.layer.in_features, dtype=torch.float32)
         for batch in batches(examples):
             places = batch.records.tolist()
             for number, weights in enumerate(scores):

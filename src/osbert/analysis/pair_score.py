@@ -33,7 +33,7 @@ class PairScore:
         """Use the head that compares the vectors of two texts."""
         self.head = copy_modules(head)  # without gradients for its weights
         self.weights = torch.from_numpy(np.stack(weights)).double()  # (E, K)
-        self.ends = torch.empty(0)
+        self.ends = torch.empty(0, dtype=torch.float64)
 
     def meet(self, line: Interpolation) -> None:
         """Compute the vector of every text with all words and with none, for the partner in its pair."""
@@ -52,7 +52,7 @@ class PairScore:
         beside = [self._scored(vectors, end[others], places) for end in ends]
         alone = [self._scored(ends[own, places], ends[1 - own, others], places) for own in (0, 1)]
         # What both parts have too much of F(whole, empty) and F(empty, whole), a half of each.
-        return (sum(beside, torch.zeros(())) - sum(alone, torch.zeros(())) / 2) / 2
+        return (beside[0] + beside[1] - (alone[0] + alone[1]) / 2) / 2
 
     def _vectors(self, learner: Learner, batch: Batch) -> Tensor:
         states = learner.states(batch, learner.backbone.readable(batch))
