@@ -18,6 +18,7 @@ ROOMS = [
         "files",
         "terminal",
         "lock",
+        "openmp",
         "remote",
         "components",
         "field_texts",
