@@ -228,9 +228,6 @@ def _settle(words: Sequence[str]) -> None:
     """Set what holds for the whole process of a command."""
     # Processes that are started from here on import no module of the current directory: it may be a stranger's.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
-    # OpenMP reads this once, when torch is loaded. Threads that spin while they wait take cores from other processes,
-    # such as osbert's own loaders and workers.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
     atexit.register(gc.freeze)
     if _asks_for_help(words):

@@ -280,3 +280,12 @@ def test_a_perfect_score_on_a_handful_of_rows_is_called_rough_too(encoder: Path,
     run = finetune("tag", model=encoder, data=data, out=tmp_path / "run", watch=events.append, **QUICK)
     [said] = [one.text for one in events if isinstance(one, Notice) and one.warning and "under 100 rows" in one.text]
     assert run.metrics["f1"] == 1 and "2 rows" in said and "1.0000" in said
+
+
+def test_a_fit_on_a_busy_machine_warns_that_threads_spin(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osbert.training.trainer.spin_remark", lambda: "threads spin")
+    events: list[Any] = []
+    finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=events.append, **QUICK)
+    assert [str(event) for event in events if "threads spin" in str(event)] == ["threads spin"]

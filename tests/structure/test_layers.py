@@ -19,6 +19,7 @@ ROOMS = [
         "full_disk",
         "terminal",
         "lock",
+        "openmp",
         "remote",
         "components",
         "field_texts",

@@ -39,7 +39,7 @@ from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.random_numbers import DRAWING
+from osbert.models.random_numbers import drawing
 from osbert.objectives import Objective
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -184,13 +184,13 @@ class Folder:
         Raises UserError if a weight of the task's head, or of the pooler that it reads, is missing.
         """
         if self.task:
-            with DRAWING:
+            with drawing():
                 heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
             self._filled(heads).require_complete(str(self))
             return heads
         # New heads draw random weights, which must not change the caller's random numbers.
-        with DRAWING, torch.random.fork_rng(devices=[]):
+        with drawing(), torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
         if "mlm" in heads and getattr(self.architecture, "query_vector", False):
             self.backbone.read_as_query(self.tokenizer.mask)
@@ -280,7 +280,7 @@ class Folder:
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
-        with DRAWING:
+        with drawing():
             return assemble(self.architecture, self.tensors, where=self.path)
 
     def _filled(self, heads: Mapping[str, Head]) -> Report:

@@ -12,8 +12,10 @@ import onnxruntime
 import pytest
 import torch
 import transformers
+from onnx import helper
 
 from osbert.interop.huggingface.folders import write_model
+from osbert.interop.onnx import files as onnx_files
 from osbert.interop.onnx.files import OnnxGraph, open_onnx, write_onnx
 from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
@@ -64,6 +66,39 @@ def test_bytes_are_fewer_and_nearly_as_good(paths: dict[str, Path]) -> None:
     ids = np.random.default_rng(0).integers(1, 60, (4, 24))
     for one, other in zip(run(small, ids, np.ones_like(ids)), run(whole, ids, np.ones_like(ids))):
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("kind", ["fp32", "int8"])
+def test_a_sequence_has_the_same_outputs_alone_and_beside_others(paths: dict[str, Path], kind: str) -> None:
+    """The other sequences have larger numbers, and longer ones bring padding: neither changes a scale."""
+    opened = open_onnx(paths[kind])
+    ids, mask = np.random.default_rng(0).integers(1, 60, (6, 24)), np.ones((6, 24), np.int64)
+    lengths = [24, 17, 9, 5, 2, 1]
+    for row, length in enumerate(lengths):
+        ids[row, length:] = mask[row, length:] = 0
+    logits, states, pooled = run(opened, ids, mask)
+    for row, length in enumerate(lengths):
+        alone = run(opened, ids[row : row + 1, :length], mask[row : row + 1, :length])
+        for one, other in zip(alone, (logits[row, :length], states[row, :length], pooled[row])):
+            np.testing.assert_allclose(one[0], other, atol=1e-5)
+
+
+def test_the_scale_of_a_row_is_its_largest_number(tmp_path: Path) -> None:
+    """A product of rows of very different sizes, and of a row of 0, is as exact for each of them."""
+    rng = np.random.default_rng(0)
+    weight, rows = rng.normal(size=(64, 96)).astype(np.float32), rng.normal(size=(3, 4, 64)).astype(np.float32)
+    rows *= 10.0 ** np.arange(-6, 6, dtype=np.float32).reshape(3, 4, 1)
+    rows[1, 1] = 0
+    shapes = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["a", "b", size])
+              for name, size in (("x", 64), ("y", 96))]  # fmt: skip
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    graph = helper.make_graph([product], "g", shapes[:1], shapes[1:], [onnx.numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx_files._quantize(model, tmp_path / "small.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "small.onnx"), providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {"x": rows})
+    errors = np.abs(found - rows @ weight).max(axis=-1) / np.maximum(np.abs(rows).max(axis=-1), 1e-30)
+    assert errors[1, 1] == 0 and errors.max() < 0.5
 
 
 def changed(path: Path, to: Path, change: Callable[[onnx.ModelProto], object]) -> Path:

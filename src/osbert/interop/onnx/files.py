@@ -24,6 +24,7 @@ from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
+from osbert.interop.onnx.row_scales import scale_rows
 from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"
@@ -77,7 +78,7 @@ def write_onnx(
     """Write a model with dynamic batch size and length, atomically.
 
     `int8`: weights of products and piece embeddings are stored in a byte each, and inputs of products are quantized
-    dynamically, with one scale for the whole batch. `learnt`: values for decoding, stored as metadata; `tokenizer`: the
+    dynamically, with a scale for each token. `learnt`: values for decoding, stored as metadata; `tokenizer`: the
     fingerprint of the tokenizer. Raises UserError if a library is missing, or the model is too large for one file.
     """
     require_writers()
@@ -189,11 +190,12 @@ def _exported(model: PaddedGraph) -> Any:
 
 
 def _quantize(graph: Any, path: Path) -> None:
-    """Write a graph with int8 products, with a scale for each column of a weight.
+    """Write a graph with int8 products, with a scale for each column of a weight and each row of an input.
 
     The pooler and the heads stay in float32. Weights use 7 of the 8 bits: processors without VNNI add two products in
     16 bits, which could overflow with 8.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph.graph.ClearField("value_info")  # inferred shapes, which the quantizer stumbles over
@@ -213,6 +215,9 @@ def _quantize(graph: Any, path: Path) -> None:
         reduce_range=True,
         weight_type=QuantType.QInt8,
     )
+    small = onnx.load(path)
+    scale_rows(small.graph)
+    onnx.save(small, path)
 
 
 @contextlib.contextmanager
