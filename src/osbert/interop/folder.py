@@ -237,7 +237,7 @@ class Folder:
         """Remarks for the user on the location, the weights and the tokenizer."""
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
-        return (*self.location.remarks, *report.remarks, *texts)
+        return (*self.location.remarks, *report.remarks, *texts, *getattr(self.tokenizer, "remarks", ()))
 
     @property
     def has_pooler(self) -> bool:
