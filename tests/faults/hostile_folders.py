@@ -321,6 +321,80 @@ def tokenizer_that_doubles_texts(folder: Path) -> Opening:
     return _tokenizer(folder, normalizer={"type": "Sequence", "normalizers": [step] * 30})
 
 
+def _rounds(folder: Path, *steps: dict[str, Any], count: int = 20) -> Opening:
+    return _tokenizer(folder, normalizer={"type": "Sequence", "normalizers": [*steps] * count})
+
+
+def _replaced(content: str, **pattern: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+@attack
+def tokenizer_that_replaces_nothing(folder: Path) -> Opening:
+    return _rounds(folder, _replaced("a", Regex=""))
+
+
+@attack
+def tokenizer_that_replaces_an_empty_string(folder: Path) -> Opening:
+    return _rounds(folder, _replaced("a", String=""))
+
+
+@attack
+def tokenizer_that_replaces_before_each_character(folder: Path) -> Opening:
+    return _rounds(folder, _replaced("a", Regex="(?=.)"))
+
+
+@attack
+def tokenizer_that_replaces_what_may_be_empty(folder: Path) -> Opening:
+    return _rounds(folder, _replaced("a", Regex="a{1}?"))
+
+
+@attack
+def tokenizer_that_puts_spaces_around_spaces(folder: Path) -> Opening:
+    bert = {"clean_text": False, "handle_chinese_chars": True, "strip_accents": False, "lowercase": False}
+    return _rounds(folder, {"type": "BertNormalizer", **bert}, _replaced("\u4e00", Regex="[ a]"))
+
+
+@attack
+def tokenizer_that_takes_accents_apart(folder: Path) -> Opening:
+    return _rounds(folder, {"type": "NFD"}, _replaced("\u0390", Regex="[a\u0308\u0301\u03b9]"))
+
+
+@attack
+def tokenizer_that_lowers_dots(folder: Path) -> Opening:
+    return _rounds(folder, {"type": "Lowercase"}, _replaced("\u0130", Regex="[ai\u0307]"), count=25)
+
+
+@attack
+def tokenizer_that_marks_each_byte(folder: Path) -> Opening:
+    isolated = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    marks = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    levels = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": False}
+    rounds = [isolated, marks, isolated, levels] * 6
+    return _tokenizer(folder, pre_tokenizer={"type": "Sequence", "pretokenizers": rounds})
+
+
+def _wordpiece(folder: Path, **fields: Any) -> Opening:
+    pieces = [*SPECIALS, "a", "##a", "b"]
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    model = {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##", "vocab": vocabulary}
+    opening = _tokenizer(folder, pre_tokenizer={"type": "BertPreTokenizer"})
+    content = json.loads((folder / "tokenizer.json").read_text())
+    _written(folder / "tokenizer.json", {**content, "model": {**model, "max_input_chars_per_word": 100, **fields}})
+    return opening
+
+
+@attack
+def tokenizer_of_words_without_a_limit(folder: Path) -> Opening:
+    _wordpiece(folder, max_input_chars_per_word=2**40)
+    return lambda: read_any_tokenizer(folder).encode("a" * 20_000)
+
+
+@attack
+def tokenizer_with_a_long_prefix(folder: Path) -> Opening:
+    return _wordpiece(folder, continuing_subword_prefix="#" * 1_000_000)
+
+
 @attack
 def tokenizer_with_a_map_that_lies(folder: Path) -> Opening:
     steps = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 4).decode()}
