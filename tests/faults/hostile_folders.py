@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import pickle
 import random
 import struct
+import tarfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -191,6 +193,79 @@ def pickle_of_a_byte_array(folder: Path) -> Opening:
 @attack
 def pickle_of_a_made_tensor(folder: Path) -> Opening:
     return _pickled(folder, OrderedDict(a=_Called(torch.FloatTensor, 1 << 28)))
+
+
+def _archive(path: Path, parts: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(f"a/{name}", content)
+
+
+ARRAY = pickle.dumps({"a": _Called(bytearray, 1 << 30)}, 2)
+EMPTY = pickle.dumps({}, 2)
+
+
+@attack
+def pickle_in_capitals_beside_another(folder: Path) -> Opening:
+    _archive(folder / "pytorch_model.bin", {"DATA.PKL": ARRAY, "data.pkl": EMPTY, "version": b"3\n"})
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_in_capitals(folder: Path) -> Opening:
+    _archive(folder / "pytorch_model.bin", {"DATA.PKL": ARRAY, "version": b"3\n"})
+    return partial(read_tensors, folder)
+
+
+def _old(content: bytes) -> bytes:
+    """Return a file of PyTorch before 1.6 whose state is a pickle."""
+    head = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+    return head + content + pickle.dumps([], 2)
+
+
+@attack
+def pickle_of_old_before_a_zip(folder: Path) -> Opening:
+    path = folder / "pytorch_model.bin"
+    _archive(path, {"data.pkl": EMPTY, "version": b"3\n"})
+    path.write_bytes(_old(ARRAY) + path.read_bytes())
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_in_another_list_of_parts(folder: Path) -> Opening:
+    """A list of parts before the end record, which zipfile takes, and another where the record says."""
+    lists = []
+    for name, content in (("bad.bin", ARRAY), ("good.bin", EMPTY.ljust(len(ARRAY), b"\0"))):
+        _archive(folder / name, {"data.pkl": content, "version": b"3\n"})
+        whole = (folder / name).read_bytes()
+        length, start = struct.unpack("<2L", whole[-10:-2])
+        lists.append((whole[:start], whole[start : start + length]))
+        (folder / name).unlink()
+    (bad, bad_list), (good, good_list) = lists
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 2, 2, len(bad_list), len(bad), 0)
+    (folder / "pytorch_model.bin").write_bytes(bad + bad_list + good + good_list + end)
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_that_names_by_the_stack(folder: Path) -> Opening:
+    (folder / "pytorch_model.bin").write_bytes(_old(pickle.dumps({"a": _Called(bytearray, 1 << 30)}, 4)))
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_of_a_great_storage(folder: Path) -> Opening:
+    return _pickled(folder, {"a": _Called(torch.UntypedStorage, 1 << 31)})
+
+
+@attack
+def pickle_in_a_tar(folder: Path) -> Opening:
+    with tarfile.open(folder / "pytorch_model.bin", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in ("." * 9, "storages", "tensors", "pickle"):
+            part = tarfile.TarInfo(name)
+            part.size = len(ARRAY)
+            archive.addfile(part, io.BytesIO(ARRAY))
+    return partial(read_tensors, folder)
 
 
 @attack
