@@ -88,6 +88,8 @@ class Folder:
         self.commit = location.commit
         self.opening = opening
         self.checkpoint = checkpoint
+        self.unusable_heads: dict[str, str] = {}
+        """Why a head of pretraining that has weights here is not among `heads`, which fills this, by name."""
 
     def __str__(self) -> str:
         """Return the path, for messages."""
@@ -195,7 +197,10 @@ class Folder:
         if "mlm" in heads and getattr(self.architecture, "query_vector", False):
             self.backbone.read_as_query(self.tokenizer.mask)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
-        return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
+        for name, report in reports.items():
+            if faults := [row for row in report.rows if row in report.problems or row.status == "new"]:
+                self.unusable_heads[name] = f"{faults[0].name}: {faults[0].remark}"
+        return {name: heads[name] for name in reports if name not in self.unusable_heads}
 
     @property
     def writes(self) -> Writing | None:
@@ -238,7 +243,8 @@ class Folder:
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
         prompts = sentence_files.prompt_remarks(self.path)
-        return (*self.location.remarks, *report.remarks, *texts, *prompts)
+        tokenizer = getattr(self.tokenizer, "remarks", ())
+        return (*self.location.remarks, *report.remarks, *texts, *tokenizer, *prompts)
 
     @property
     def has_pooler(self) -> bool:

@@ -11,12 +11,14 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
 from osbert.files import write_text
+from osbert.interop.hub_checks import check_below, check_file_name, check_metadata
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
@@ -192,12 +194,12 @@ class _Repository:
             )
         return cls(name, revision or "main")
 
-    @property
+    @cached_property
     def cache(self) -> Path:
-        """Return the folder of this repository in the hub's cache."""
+        """The folder of this repository in the hub's cache, which stays the same if the current folder changes."""
         from huggingface_hub import constants
 
-        return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{self.name.replace('/', '--')}"
+        return Path(constants.HF_HUB_CACHE).expanduser().resolve() / f"models--{self.name.replace('/', '--')}"
 
     def located(self, watch: Callable[[Any], None]) -> ModelLocation:
         """Return the model from the cache or from the hub. Raises UserError as `locate`."""
@@ -305,7 +307,11 @@ class _Repository:
                 meter.done += int(count or 0)
                 watch(DownloadProgress(self.name, file, meter.done, meter.total))
 
-        path = Path(hf_hub_download(self.name, file, revision=commit, library_name="osbert", tqdm_class=Meter))
+        check_file_name(file)
+        options: dict[str, Any] = {"cache_dir": self.cache.parent, "library_name": "osbert", "tqdm_class": Meter}
+        with check_metadata(commit):
+            path = Path(hf_hub_download(self.name, file, revision=commit, **options))
+        check_below(path, self.cache)
         if path != self._snapshot(commit) / file and not (self._snapshot(commit) / file).is_file():
             raise ValueError(f"{file} is of another commit")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +14,14 @@ import onnxruntime
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import helper
 
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.onnx.files import OnnxGraph, open_onnx, write_onnx
+from osbert.interop.onnx.graph_checks import find_hostile
 from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
 from refusals import refusal
@@ -132,6 +137,53 @@ def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> No
         open_onnx(changed(whole, to, damaged))
     with refusal("wrong-format", "2", "1"):
         open_onnx(changed(whole, to, newer))
+
+
+def endless(model: onnx.ModelProto) -> None:
+    """Add a loop whose condition stays true."""
+    kinds = (("i", onnx.TensorProto.INT64), ("on", onnx.TensorProto.BOOL))
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in kinds]
+    output = onnx.helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, [])
+    body = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["on"], ["go"])], "body", inputs, [output])
+    true = onnx.helper.make_tensor("true", onnx.TensorProto.BOOL, [], [True])
+    model.graph.initializer.append(true)
+    model.graph.node.append(onnx.helper.make_node("Loop", ["", "true"], [], body=body))
+
+
+def within_several(model: onnx.ModelProto) -> None:
+    attribute = model.graph.node[0].attribute.add(name="bodies", type=onnx.AttributeProto.GRAPHS)
+    attribute.graphs.add(name="body")
+
+
+def function(model: onnx.ModelProto) -> None:
+    model.functions.add(name="f", domain="theirs")
+
+
+def many(model: onnx.ModelProto) -> None:
+    model.graph.node.extend([onnx.helper.make_node("Identity", ["x"], ["y"])] * 1000)
+
+
+@pytest.mark.parametrize("change", [endless, within_several, function, many])
+def test_a_graph_that_may_run_for_ever_is_refused_before_it_is_opened(
+    change: Callable[[onnx.ModelProto], object],
+    paths: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)
+    monkeypatch.setattr("osbert.interop.onnx.graph_checks.NODES", 2500)
+    with refusal("wrong-format", "model.onnx"):
+        open_onnx(changed(paths["fp32"], tmp_path / "model.onnx", change))
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=40).map(lambda part: b"\x3a" + bytes([len(part)]) + part))
+def test_bytes_that_are_no_graph_are_found(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(content)
+        with contextlib.suppress(ValueError):
+            found = find_hostile(path)
+            assert not found or content
 
 
 def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

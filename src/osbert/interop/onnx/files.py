@@ -23,6 +23,7 @@ from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
+from osbert.interop.onnx.graph_checks import find_hostile
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
 from osbert.interop.onnx.row_scales import scale_rows
 from osbert.interop.weight_files import require_finite
@@ -96,7 +97,8 @@ def open_onnx(path: Path) -> OnnxGraph:
     """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
     Raises UserError if onnxruntime is missing or cannot open the file (damaged, or a newer version of ONNX), if osbert
-    did not write it, and, provided that the library onnx is installed, if a weight is NaN or infinite.
+    did not write it or it has loops, branches or functions, and, provided that the library onnx is installed, if a
+    weight is NaN or infinite.
     """
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
@@ -106,7 +108,11 @@ def open_onnx(path: Path) -> OnnxGraph:
     if not path.is_file():
         raise UserError(f"{path} is missing. {again}.", code="missing-file")
     try:
+        if found := find_hostile(path):
+            raise UserError(f"{path} was not written by osbert: {found}. {again}.", code="wrong-format")
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except UserError:
+        raise
     except Exception as error:  # of many classes with no other parent, all of them saying what the file has
         raise UserError(
             f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}.", code="damaged-file"
