@@ -231,24 +231,6 @@ def test_a_finished_corpus_is_left_alone_and_another_one_refused(make, write, pr
         Build.prepare([path], tokenizer=other, folder=tmp_path / "corpus", settings=BuildSettings())
 
 
-def test_an_input_that_changed_is_noticed_at_the_same_size_and_time(make, write, prose, tmp_path):
-    path = write(prose(60))
-    make(path)
-    stamp, content = path.stat(), path.read_bytes()
-    path.write_bytes(content[:-8] + b"changed\n")
-    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    with refusal("begun-with-other-settings", "a.txt", "another content"):
-        make(path)
-    path.write_bytes(content)
-    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    # A corpus of an earlier version knows its inputs by size and time alone.
-    manifest = json.loads((tmp_path / "corpus" / "corpus.json").read_text())
-    for entry in manifest["identity"]["inputs"]:
-        del entry["sha256"]
-    (tmp_path / "corpus" / "corpus.json").write_text(json.dumps(manifest))
-    make(path)
-
-
 def test_a_folder_with_other_things_is_refused(make, write, tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "thesis.doc").write_text("x")

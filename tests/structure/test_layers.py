@@ -18,6 +18,7 @@ ROOMS = [
         "files",
         "terminal",
         "lock",
+        "child_processes",
         "remote",
         "components",
         "field_texts",
