@@ -59,8 +59,8 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     and Marathe 2019), and the epoch with the highest quadratic kappa (Cohen 1968) is kept."""
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
-        """The number of each label: its index among the outputs."""
+    def index_of(self) -> dict[str, int]:
+        """The index of each label among the outputs."""
         return {label: number for number, label in enumerate(self.labels)}
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         if not self.labels:
             return
         for record in records:
-            if record.label is not None and record.label not in self.numbers:
+            if record.label is not None and record.label not in self.index_of:
                 note_unknown(record.label, self.labels, place=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
@@ -138,7 +138,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
-        number = self.numbers[record.label]
+        number = self.index_of[record.label]
         return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
 
     def head(self, backbone: Backbone) -> Head:
@@ -175,7 +175,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     ) -> list[ExplainedScore]:
         """Return the logit of the predicted label, or of `label`, minus the mean of the others."""
         chosen = require_label(label or prediction.value, self.labels)
-        weights = contrast(self.numbers[chosen], len(self.labels))
+        weights = contrast(self.index_of[chosen], len(self.labels))
         return [ExplainedScore(label=chosen, weights=self.shared(weights, examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -185,7 +185,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         others, as in scikit-learn. "f1" is the F1 of the positive class, 0 if absent. Ordered labels also have the
         quadratic kappa, and the mean distance of predictions from labels.
         """
-        numbers = [(self.numbers.get(r.label, -1), self.numbers.get(p.value, -1)) for p, r in zip(predictions, records)]
+        numbers = [
+            (self.index_of.get(r.label, -1), self.index_of.get(p.value, -1)) for p, r in zip(predictions, records)
+        ]
         pairs = np.array(numbers, np.int64).reshape(-1, 2)
         pairs = pairs[(pairs >= 0).all(axis=1)]  # others are not counted, as in scikit-learn
         # Sums of a confusion table that is not made: for 10,000 labels it would take 800 MB.
