@@ -53,8 +53,8 @@ def explain(error: Exception, failure: Failure) -> UserError:
         )
     return UserError(
         f"{failure.before}{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the "
-        f"network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the same "
-        "command goes on after them.",
+        f"network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the "
+        "same command goes on after them.",
         code="not-downloaded",
     )
 
