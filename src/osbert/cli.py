@@ -190,10 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # First of all: a name or text with unusual characters must not break a message.
     guard_streams()
     output, words = Output.of_words(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None:
-        _settle(words)
-    app = application(words)
     try:
+        if arguments is None:
+            _settle(words)
+        app = application(words)
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
             warnings.showwarning = _plain(warnings.showwarning)
@@ -264,6 +264,11 @@ def _told(error: BaseException) -> str:
         return (
             f"memory ran out{f' ({reason})' if reason else ''}. Give the process more of it (ulimit -v, a container's "
             "limit), close other programs, or take a smaller model or smaller files."
+        )
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"{error.filename or 'a file'}: too many files are open at a time. Raise the limit (ulimit -n), or close "
+            "other programs."
         )
     if isinstance(error, OSError):  # a folder that cannot be written, a full disk
         # A copy names both of its files; a full disk is that of the second.

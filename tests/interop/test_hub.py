@@ -200,6 +200,20 @@ def fail(hub: Hub, fault: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "cannot be reached"
 
 
+@pytest.mark.parametrize("fault", ["down", "unknown", "offline"])
+def test_a_mistyped_folder_is_named_before_the_hub(hub: Hub, tmp_path: Path, monkeypatch, fault: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews").mkdir()
+    if fault == "down":
+        fail(hub, "unreachable", monkeypatch)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", fault == "offline")
+    with refusal("unknown-model" if fault == "unknown" else "not-downloaded") as caught:
+        locate("reviws")
+    message = str(caught.value)
+    assert message.startswith("There is no folder reviws here. Did you mean 'reviews'?"), message
+    assert "hub" in message
+
+
 @pytest.mark.parametrize(
     "answer", [b"[]", b"7", b'{"sha": null}', b'{"id": "x", "sha": "../../x", "siblings": []}', b"\xff\x00", b"{}"]
 )

@@ -20,6 +20,7 @@ ROOMS = [
         "terminal",
         "lock",
         "openmp",
+        "child_processes",
         "remote",
         "components",
         "field_texts",

@@ -210,7 +210,8 @@ class _Repository:
         if constants.HF_HUB_OFFLINE:
             return self._cached(
                 UserError(
-                    f"{self._title} is not in the cache, and HF_HUB_OFFLINE is set.{self._also}", code="not-downloaded"
+                    f"{self._before}{self._title} is not in the cache, and HF_HUB_OFFLINE is set.",
+                    code="not-downloaded",
                 )
             )
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -330,10 +331,12 @@ class _Repository:
         return self.name if self.revision == "main" else f"{self.name}@{self.revision}"
 
     def _failure(self, file: str = "") -> Failure:
-        return Failure(self.name, self.revision, self.cache.parent, file=file, also="" if file else self._also)
+        return Failure(self.name, self.revision, self.cache.parent, file=file, before="" if file else self._before)
 
     @property
-    def _also(self) -> str:
-        """The end of a message: other meanings that the name could have had."""
-        near = nearest(self.name, packaged_names())
-        return f" There is no folder of that name here either.{near}"
+    def _before(self) -> str:
+        """The beginning of a message: most often a folder's name is mistyped, so the hub is named second."""
+        parent = Path(self.name).parent
+        folders = [str(path) for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+        near = nearest(self.name, [*folders, *packaged_names()])
+        return f"There is no folder {self.name} here.{near} As a model of the hub: "

@@ -10,6 +10,8 @@ from osbert.errors import Problems, UserError
 from osbert.reading.table import Row, Table
 from osbert.terminal import one_line
 
+LABELS, LIKELIEST = 100, 10
+"""Most labels that the text of a prediction lists, and how many of more: the likeliest."""
 OF_LABEL = "probability of "
 """Prefix of the headings of columns with the probability of one label."""
 
@@ -111,7 +113,10 @@ class Prediction:
     def lines(self) -> list[str]:
         """Return lines of text: the value, then the probabilities."""
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in self.likeliest)]
+        shown = self.likeliest if len(self.probabilities) <= LABELS else self.likeliest[:LIKELIEST]
+        more = len(self.probabilities) - len(shown)
+        rest = [f"  {1 - sum(share for _, share in shown):7.2%}  {more:,} more labels in all"] if more else []
+        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shown), *rest]
 
 
 def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Prediction | None]]:

@@ -127,6 +127,8 @@ class _FilePrediction:
         rows = PredictionRows.open(source, weights=bool(self.work))
         report_remarks(rows.engine, self.watch)
         self.watch(Notice(as_given(rows.inputs.describe, self.folder)))
+        if left_out := self.output.options.left_out(rows.task):
+            self.watch(Notice(left_out))
         count = self._begun(rows.facts)
         if count is None:
             # A first call reads the whole file once, so that every bad row is reported before any is predicted.
