@@ -69,7 +69,7 @@ def line_of(engine: Engine, learner: Learner, records: Sequence[Record], labels:
     return Interpolation(
         learner=learner,
         examples=[task.encode(record, engine.packer)[0] for record in records],
-        score=OutputScore(learner, task.name, weights),
+        score=OutputScore(task.name, weights),
         baseline=baseline_vector(learner, engine.tokenizer, "auto")[1],
         fixed=[own < 0 for own in tokens],
     )
@@ -115,7 +115,7 @@ def measure(engine: Engine, rows: Sequence[dict[str, str]], seed: int) -> None:
     drops = occlusion(line, groups, words, [np.arange(count) for count in counts])
     depth = len(engine.learner.backbone.stack) - 1
     models = {depths: [_random(engine.learner, seed, depths) for seed in range(HEADS)] for depths in (0, 1, depth)}
-    others = {depths: [gradients(replace(line, learner=one, score=_score(line, one)))[0] for one in found]
+    others = {depths: [gradients(replace(line, learner=one))[0] for one in found]
               for depths, found in models.items()}  # fmt: skip
     rng = np.random.default_rng(seed)
     orders = {
@@ -151,12 +151,6 @@ def first_axis(line: Interpolation) -> float:
         states = torch.cat([line.learner.backbone(batch).pooled for batch in batches(line.examples)]).double()
     sizes = torch.linalg.svdvals(states - states.mean(dim=0)).square()
     return float(sizes[0] / sizes.sum())
-
-
-def _score(line: Interpolation, learner: Learner) -> OutputScore:
-    """Return the score of a line of another learner."""
-    assert isinstance(line.score, OutputScore)
-    return OutputScore(learner, next(iter(learner.heads)), line.score.weights)
 
 
 def _random(learner: Learner, seed: int, layers: int) -> Learner:

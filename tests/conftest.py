@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # No test depends on the network: what is no folder is no model of a hub either. Tests of the hub run one on localhost.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# Threads sleep while they wait, as in commands: else fits warn on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # No test cuts the power, so none has to wait for the disk.
 os.fsync = lambda handle: None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -89,3 +92,30 @@ def test_a_dotted_name_is_not_imported_without_trust(module) -> None:
 def test_names_that_are_none(name) -> None:
     with pytest.raises(UserError):
         components.find("objectives", name, base=Objective)
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the limit of open files, pkgutil finds nothing, and every name would be unknown."""
+    components.names("tasks")  # imports the packages, which stay
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            components.names("tasks")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert caught.value.errno == errno.EMFILE
+
+
+def test_at_the_limit_of_open_files_a_command_names_it() -> None:
+    script = (
+        "import resource, sys\n"
+        "from osbert import cli, components\n"
+        "from osbert.commands import finetune\n"
+        "components.names('tasks')\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "sys.exit(cli.main(['finetune', 'classify', '--data', 'rows.csv', '--model', 'model', '--out', 'run']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1 and "ulimit -n" in done.stderr, done.stderr
+    assert "unknown-component" not in done.stderr and "Traceback" not in done.stderr

@@ -26,6 +26,9 @@ from osbert.api.training import (
     train_tokenizer,
 )
 from osbert.api.vectors import find_duplicates, search
+from osbert.openmp import let_threads_sleep
+
+let_threads_sleep()
 
 __version__ = "0.1.0"
 __all__ = [

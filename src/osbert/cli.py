@@ -19,6 +19,7 @@ import osbert
 from osbert.console.output import OPTIONS, Output, watching
 from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, verb_packages
 from osbert.errors import UnknownSetting, UserError
+from osbert.files import disk_full
 from osbert.lock import LockWarning
 from osbert.peers import option_advice, option_meant
 from osbert.remote.addresses import explain_addresses
@@ -140,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # First of all: a name or text with unusual characters must not break a message.
     guard_streams()
     output, words = Output.of_words(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None:
-        _settle(words)
-    app = application(words)
     try:
+        if arguments is None:
+            _settle(words)
+        app = application(words)
         with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
             warnings.showwarning = _plain(warnings.showwarning)
@@ -178,9 +179,6 @@ def _settle(words: Sequence[str]) -> None:
     """Set what holds for the whole process of a command."""
     # Processes that are started from here on import no module of the current directory: it may be a stranger's.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
-    # OpenMP reads this once, when torch is loaded. Threads that spin while they wait take cores from other processes,
-    # such as osbert's own loaders and workers.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # At its end Python looks through all objects for garbage, several times: half a second when torch is loaded.
     atexit.register(gc.freeze)
     if _asks_for_help(words):
@@ -218,8 +216,15 @@ def _told(error: BaseException) -> str:
             f"memory ran out{f' ({reason})' if reason else ''}. Give the process more of it (ulimit -v, a container's "
             "limit), close other programs, or take a smaller model or smaller files."
         )
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"{error.filename or 'a file'}: too many files are open at a time. Raise the limit (ulimit -n), or close "
+            "other programs."
+        )
     if isinstance(error, OSError):  # a folder that cannot be written, a full disk
-        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+        # A copy names both of its files; a full disk is that of the second.
+        path = (disk_full(error) and error.filename2) or error.filename or "the disk"
+        return f"{path}: {error.strerror or error}"
     if type(error).__name__ == "PanicException":
         return f"a library failed over what it was given ({error}). Is a file of the model or the data damaged?"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
@@ -40,8 +41,13 @@ def _package(folder: str) -> str:
 
 
 def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
-    """Return each component's name with its module, a file or, with `folders`, a folder."""
+    """Return each component's name with its module, a file or, with `folders`, a folder.
+
+    Raises OSError if a folder cannot be read, as when too many files are open: pkgutil would find nothing in it.
+    """
     package = importlib.import_module(_package(folder))
+    for path in filter(os.path.isdir, package.__path__):
+        os.listdir(path)
     inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
     return {name: module for one in inner for name, module in _modules(one, folders=True).items()} or {
         module.name: f"{_package(folder)}.{module.name}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from osbert.analysis.attribution import attribute, gauss_legendre
 from osbert.analysis.explanation import Explanation, OutputScore, ScoredRecord, baseline_vector, explain
-from osbert.analysis.interpolation import Interpolation
+from osbert.analysis.interpolation import Interpolation, require_table
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import token_words
 from osbert.data.batch import collate
@@ -55,7 +55,7 @@ def line_of(learner: Learner, texts: Sequence[str], baseline: str = "pad") -> In
     return Interpolation(
         learner=learner,
         examples=examples,
-        score=OutputScore(learner, TASK.name, weights),
+        score=OutputScore(TASK.name, weights),
         baseline=baseline_vector(learner, TOKENIZER, baseline)[1],  # type: ignore[arg-type]
         fixed=[example.special for example in examples],
     )
@@ -67,7 +67,7 @@ def explained(learner: Learner, texts: Sequence[str], **options: object) -> list
         for text, example in zip(texts, examples_of(texts))
         if (record := Record(number=0, texts=(text,)))
     ]
-    score = OutputScore(learner, TASK.name, [np.array([-1.0, 1.0])] * len(texts))
+    score = OutputScore(TASK.name, [np.array([-1.0, 1.0])] * len(texts))
     return explain(learner, records, score, AttributionOptions(**options), TOKENIZER)  # type: ignore[arg-type]
 
 
@@ -128,7 +128,7 @@ def test_weights_equal_those_of_captum() -> None:
     line = line_of(learner, TEXTS)
     for place, one in enumerate(attribute(line, [range(place, place + 1) for place in range(4)], points=20)):
         batch = collate([line.examples[place]])
-        whole = line.table(batch.ids).detach()[None]
+        whole = require_table(learner)(batch.ids).detach()[None]
         start = torch.where(torch.from_numpy(line.fixed[place])[None, :, None], whole, line.baseline)
         theirs = IntegratedGradients(partial(margins, copy.deepcopy(learner), line.examples[place]))
         weights = theirs.attribute(whole, start, n_steps=20).sum(dim=-1)[0].detach().numpy()

@@ -197,6 +197,15 @@ def test_the_report_tells_what_the_filters_left_out(osbert, texts, tmp_path):
     assert re.search(r"documents left out .* 2 by language", output)
 
 
+def test_inputs_that_changed_since_are_named_when_asked_for(osbert, texts, tmp_path):
+    assert osbert(*BUILD)[0] == 0
+    assert "changed since" not in osbert("corpus", "show", "corpus", "--verify")[1]
+    path = next(path for path in (tmp_path / "texts").rglob("*") if path.is_file())
+    path.write_bytes(path.read_bytes() + b" ")
+    output = osbert("corpus", "show", "corpus", "--verify")[1]
+    assert re.search(rf"1 of \d+ inputs? changed since .*{path.name}", output)
+
+
 def test_a_flipped_bit_is_found_when_asked_for(osbert, texts, tmp_path):
     assert osbert(*BUILD)[0] == 0
     status, output, _ = osbert("corpus", "show", "corpus", "--verify")

@@ -39,6 +39,18 @@ def test_a_confusion_table(run: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert ["neg", "2", "1"] in lines and ["pos", "0", "1"] in lines and ["accuracy", "0.7500"] in lines
 
 
+def test_decimal_commas_where_it_is_in_doubt(encoder: Path, settings: tuple[str, ...], tmp_path: Path) -> None:
+    rows = "".join(f"the {word} film;{score}\n" for word, score in (("good", "3,5"), ("fine", "2"), ("bad", "0,25")))
+    (tmp_path / "train.csv").write_text("text;score\n" + rows * 10)
+    finetune("regress", *settings, model=encoder, data=tmp_path / "train.csv", out=tmp_path / "run")
+    (tmp_path / "new.csv").write_text("text;score\n" + "the good film;1,250\nthe bad film;0\n")
+    with refusal("unusable-row", "line 2", "--decimal"):
+        osbert.evaluate(tmp_path / "run", data=tmp_path / "new.csv")
+    (tmp_path / "point.csv").write_text("text,score\nthe good film,1.25\nthe bad film,0\n")
+    point = osbert.evaluate(tmp_path / "run", data=tmp_path / "point.csv")
+    assert osbert.evaluate(tmp_path / "run", data=tmp_path / "new.csv", decimal="comma") == point
+
+
 def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text('text,label\ngood,pos\n"two\nlines",poss\nbad,\n')

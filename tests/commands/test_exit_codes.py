@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -51,6 +52,16 @@ def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pyte
             assert run(verb, *words, "--out", tmp_path / "out", "--json") == 130
         [line] = capsys.readouterr().err.splitlines()
         assert json.loads(line)["code"] == "interrupted", verb
+
+
+@pytest.mark.parametrize(("number", "named"), [(errno.ENOSPC, "out.txt"), (errno.EACCES, "in.txt")])
+def test_a_full_disk_names_the_output_of_a_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int, named: str
+) -> None:
+    error = OSError(number, os.strerror(number), "in.txt", None, "out.txt")
+    with mock.patch("osbert_lab.demo.chain.run_demo", mock.Mock(side_effect=error)):
+        assert run("demo", "--out", tmp_path / "demo") == 1
+    assert capsys.readouterr().err.startswith(f"error: {named}: ")
 
 
 def test_the_codes_of_the_page(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
+from osbert.runs.predict.output import PredictionOutput
+from osbert.runs.predict.run import predict_file
+from osbert.runs.predict.settings import PredictionOptions
 from refusals import refusal
 
 FORGED = "pos\nerror: x"
@@ -37,6 +41,21 @@ def test_a_label_forges_no_line(
     with refusal("unknown-label") as error:
         evaluate(run, data=table)
     assert not own_line(str(error.value))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_a_cell_forges_no_row_on_a_terminal(run: Path, tmp_path: Path, ending: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    table = tmp_path / "in.csv"
+    table.write_text(f'text,"a\nname"\ngood film,"{FORGED}"\n')
+    for stream, safe in ((Terminal(), True), (io.StringIO(), ending == "jsonl")):
+        output = PredictionOutput(stream=stream, options=PredictionOptions(out_form=ending))
+        predict_file(run, table, output=output)
+        assert own_line(stream.getvalue()) is not safe
+        assert (len(stream.getvalue().splitlines()) == (1 if ending == "jsonl" else 2)) is safe
 
 
 def test_a_collapse_is_one_line(

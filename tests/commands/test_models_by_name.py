@@ -122,6 +122,6 @@ def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> Non
 
 def test_a_name_that_is_not_there_is_an_error(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     assert terminal.run("predict", "someone/tinny", "a text") == 1
-    assert "error: someone/tinny " in capsys.readouterr().err
+    assert "error: There is no folder someone/tinny here" in capsys.readouterr().err
     assert terminal.run("predict", "./someone/tiny", "a text") == 1
     assert "error: ./someone/tiny " in capsys.readouterr().err

@@ -13,7 +13,10 @@ from osbert.commands.predict import predict
 from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
+from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import FileOptions
+from osbert.runs.predict.output import PredictionOutput
+from osbert.runs.predict.run import predict_file
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
@@ -75,11 +78,28 @@ def test_json_lines_keep_their_objects_halves_of_signs_included(run: Path, tmp_p
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1) and found[2]["probabilities"] is None
 
 
-def test_numbers_that_json_has_not_are_null(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"text": "a good film", "weight": 1e999, "more": {"of": [NaN, 1]}}\n')
-    predict(run, file=tmp_path / "in.jsonl", out=tmp_path / "out.jsonl")
-    found = json.loads((tmp_path / "out.jsonl").read_text(), parse_constant=pytest.fail)
-    assert (found["weight"], found["more"]) == (None, {"of": [None, 1]}) and found["prediction"] in ("pos", "neg")
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", '[1, {"of": NaN}]'])
+@pytest.mark.parametrize("array", [False, True])
+def test_numbers_that_json_has_not_are_null_and_named(run: Path, tmp_path: Path, number: str, array: bool) -> None:
+    objects = ['{"text": "a film", "weight": 1}', f'{{"text": "a good film", "weight": {number}}}']
+    (tmp_path / "in.json").write_text(f"[{','.join(objects)}]" if array else "\n".join(objects))
+    notices: list[str] = []
+    rows = predict_file(
+        run, tmp_path / "in.json", output=PredictionOutput(path=tmp_path / "out.jsonl"), watch=_keep(notices)
+    )
+    found = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows.rows == 2 and found[0]["weight"] == 1 and found[1]["weight"] in (None, [1, {"of": None}])
+    assert [text for text in notices if "'weight'" in text and "2" in text]
+    predict_file(run, tmp_path / "in.json", output=PredictionOutput(path=tmp_path / "out.csv"), watch=_keep(notices))
+    assert sum("'weight'" in text and "null" in text for text in notices) == 1  # of the JSON alone
+
+
+def _keep(notices: list[str]) -> Watch:
+    def watch(event: object) -> None:
+        if isinstance(event, Notice) and event.warning:
+            notices.append(event.text)
+
+    return watch
 
 
 def test_plain_lines_and_standard_output(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +208,8 @@ def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
 
 
 def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> None:
-    texts = ["=1+2 good", "+good", "-bad", "@bad", "\tgood", "good = bad", "-3.5", "+1e3"]
+    formulas = ["=1+2 good", "+good", "-bad", "@bad", "\tgood", "\uff1d1+2", "\uff20bad", " =1+2", "\u3000\uff0bgood"]
+    texts = [*formulas, "\u200b=1", "good = bad", "-3.5", "+1e3", " -3", "\u00a0good"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "=name"])
@@ -199,8 +220,8 @@ def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> No
         with (tmp_path / name).open(newline="") as file:
             header, *rows = csv.reader(file, delimiter="\t" if name == "out.tsv" else ",")
         assert header[:2] == ["text", "'=name"]
-        guarded = [f"'{text}" for text in texts[:5]]
-        assert [row[1] for row in rows] == [*guarded, *texts[5:]]
+        guarded = [f"'{text}" for text in texts[:10]]
+        assert [row[1] for row in rows] == [*guarded, *texts[10:]]
         assert all(float(row[3]) >= 0 for row in rows)
     predict(run, file=tmp_path / "in.csv", out=tmp_path / "plain.csv")
     with (tmp_path / "plain.csv").open(newline="") as file:

@@ -57,7 +57,7 @@ def weights_in(backbone: Backbone, points: int) -> float:
     line = Interpolation(
         learner=learner,
         examples=examples,
-        score=OutputScore(learner, task.name, [np.array([-1.0, 1.0])] * 2),
+        score=OutputScore(task.name, [np.array([-1.0, 1.0])] * 2),
         baseline=baseline_vector(learner, tokenizer, "auto")[1],
         fixed=[example.special for example in examples],
     )

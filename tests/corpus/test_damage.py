@@ -113,3 +113,24 @@ def test_a_manifest_that_names_a_file_elsewhere(folder: Path) -> None:
     (folder / "corpus.json").write_text(json.dumps(manifest))
     with refusal("damaged-file"):
         Corpus.open(folder)
+
+
+def test_an_input_that_changed_is_noticed_at_the_same_size_and_time(folder, tmp_path, tokenizer) -> None:
+    def prepare() -> Build:
+        return Build.prepare([tmp_path / "text.txt"], tokenizer=tokenizer, folder=folder, settings=BuildSettings())
+
+    path = tmp_path / "text.txt"
+    stamp, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-8] + b"changed\n")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    with refusal("begun-with-other-settings", "text.txt", "another content"):
+        prepare()
+    path.write_bytes(content)
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert prepare().report
+    # A corpus of an earlier version knows its inputs by size and time alone.
+    manifest = json.loads((folder / "corpus.json").read_text())
+    for entry in manifest["identity"]["inputs"]:
+        del entry["sha256"]
+    (folder / "corpus.json").write_text(json.dumps(manifest))
+    assert prepare().report

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +77,20 @@ def test_weights_that_do_not_fit(corpora: Sequence[Path], weights: object) -> No
     with pytest.raises(UserError) as caught:
         osbert.mix_corpora(corpora, weights=weights, out="mixed")  # type: ignore[arg-type]
     assert caught.value.code == "invalid-value"
+    assert not Path("mixed").exists()
+
+
+def test_a_full_disk_is_named_by_the_output(corpora: Sequence[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "another disk", str(source), None, str(target))
+
+    def fill(source: Path, target: Path) -> None:  # as shutil names the files of a copy
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    with refusal("not-written", "mixed could not be written", "disk is full"):
+        osbert.mix_corpora(corpora, out="mixed")
     assert not Path("mixed").exists()
 
 

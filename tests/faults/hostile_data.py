@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+import openpyxl
+import pyarrow
 import zstandard
+from pyarrow import parquet
 
 from osbert.errors import Problems
 from osbert.reading.documents import read_chunks
@@ -27,7 +30,12 @@ Attack = Callable[[Path], Opening]
 ATTACKS: dict[str, Attack] = {}
 HEAVY = {"corpus_of_long_zstandard_windows", "corpus_of_packed_zeros", "cell_of_100_megabytes", "json_line_of_lists"}
 """Those that take seconds to write or to read."""
-BOUNDED = {"corpus_of_long_zstandard_windows", "corpus_of_packed_zeros", "corpus_of_xz_zeros"}
+BOUNDED = {
+    "corpus_of_long_zstandard_windows",
+    "corpus_of_packed_zeros",
+    "corpus_of_xz_zeros",
+    "workbook_with_a_far_cell",
+}
 """Those that may be read, within bounds."""
 
 
@@ -45,6 +53,15 @@ def _write_packed(path: Path, begin: bytes, filling: bytes, end: bytes = b"") ->
     """Write 300 MB as gzip, of parts one after another: a megabyte is packed once."""
     first, megabyte, last = (gzip.compress(part, 1) for part in (begin, filling * 1_000_000, end))
     path.write_bytes(first + megabyte * 300 + last)
+
+
+def _write_workbook(path: Path, rows: Sequence[Sequence[str]], cell: tuple[int, int]) -> None:
+    """Write a workbook of rows, and of one further cell by its row and column."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.active.cell(*cell, "end")
+    book.save(path)
 
 
 def _rows(path: Path) -> None:
@@ -132,6 +149,83 @@ def workbook_of_packed_gigabytes(folder: Path) -> Opening:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * 300_000_000)
     return partial(_rows, path)
+
+
+@attack
+def workbook_with_a_far_cell(folder: Path) -> Opening:
+    path = folder / "in.xlsx"
+    _write_workbook(path, [["text", "label"], ["good", "a"]], (1 << 20, 1))
+    return partial(_rows, path)
+
+
+@attack
+def workbook_with_a_cell_too_far(folder: Path) -> Opening:
+    path, near = folder / "in.xlsx", folder.parent / "near.xlsx"
+    _write_workbook(near, [["text", "label"], ["good", "a"]], (1 << 20, 1))
+    with zipfile.ZipFile(near) as before, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in before.namelist():  # openpyxl writes no such row
+            archive.writestr(name, before.read(name).replace(b"1048576", b"1048576000"))
+    return partial(_rows, path)
+
+
+@attack
+def workbook_with_a_wide_row(folder: Path) -> Opening:
+    path = folder / "in.xlsx"
+    _write_workbook(path, [["text", "label"], *[["good"]] * 10_000], (20_000, 16_384))
+    return partial(_rows, path)
+
+
+@attack
+def table_of_packed_empty_rows(folder: Path) -> Opening:
+    path = folder / "in.csv.gz"
+    path.write_bytes(gzip.compress(b"text\n" + b"\n" * 20_000_000, 9))
+    return partial(_rows, path)
+
+
+@attack
+def parquet_of_nulls(folder: Path) -> Opening:
+    path = folder / "in.parquet"
+    parquet.write_table(pyarrow.table({"text": pyarrow.nulls(10**7, pyarrow.string())}), path)
+    return partial(_rows, path)
+
+
+@attack
+def parquet_of_a_list_of_nulls(folder: Path) -> Opening:
+    path = folder / "in.parquet"
+    lists = pyarrow.ListArray.from_arrays([0, 10**7], pyarrow.nulls(10**7, pyarrow.int8()))
+    parquet.write_table(pyarrow.table({"text": ["good"], "labels": lists}), path)
+    return partial(_rows, path)
+
+
+@attack
+def corpus_of_xz_newlines(folder: Path) -> Opening:
+    path = folder / "a.txt.xz"
+    packer = lzma.LZMACompressor(preset=0)
+    path.write_bytes(b"".join([*(packer.compress(b"\n" * 1_000_000) for _ in range(200)), packer.flush()]))
+    return partial(_chunks, [path])
+
+
+@attack
+def corpus_of_packed_members(folder: Path) -> Opening:
+    """Write an archive of many files that each unpack to a little."""
+    member = lzma.compress(b"a b\n" * 20_000)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=9) as archive:
+        for number in range(3000):
+            header = tarfile.TarInfo(f"{number}.txt.xz")
+            header.size = len(member)
+            archive.addfile(header, io.BytesIO(member))
+    (folder / "a.tar.gz").write_bytes(packed.getvalue())
+    return partial(_chunks, [folder / "a.tar.gz"])
+
+
+@attack
+def corpus_of_a_hole(folder: Path) -> Opening:
+    """Write an archive with a sparse file that takes no bytes and holds a terabyte of zeros."""
+    header = tarfile.TarInfo("a.txt")
+    header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(10**12)}
+    (folder / "a.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    return partial(_chunks, [folder / "a.tar"])
 
 
 @attack

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
+import io
 import json
 import pickle
-import random
 import struct
+import tarfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -33,8 +33,8 @@ Attack = Callable[[Path], Opening]
 ATTACKS: dict[str, Attack] = {}
 HEAVY = {
     *("config_of_objects", "safetensors_with_a_long_header", "index_of_many_shards", "pickle_that_is_compressed"),
-    *("vocabulary_of_many_lines", "tokenizer_with_a_great_template", "tokenizer_with_a_great_tree"),
-    *("tensorflow_index_of_many_rows", "recipe_of_many_tables", "config_of_empty_lists"),
+    *("vocabulary_of_many_lines", "tensorflow_index_of_many_rows"),
+    *("recipe_of_many_tables", "config_of_empty_lists"),
 }
 """Those that take seconds to write."""
 BOUNDED: set[str] = set()
@@ -47,7 +47,6 @@ SIZES = {
     "intermediate_size": 8,
     "max_position_embeddings": 8,
 }
-SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def attack(function: Attack) -> Attack:
@@ -193,6 +192,79 @@ def pickle_of_a_made_tensor(folder: Path) -> Opening:
     return _pickled(folder, OrderedDict(a=_Called(torch.FloatTensor, 1 << 28)))
 
 
+def _archive(path: Path, parts: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(f"a/{name}", content)
+
+
+ARRAY = pickle.dumps({"a": _Called(bytearray, 1 << 30)}, 2)
+EMPTY = pickle.dumps({}, 2)
+
+
+@attack
+def pickle_in_capitals_beside_another(folder: Path) -> Opening:
+    _archive(folder / "pytorch_model.bin", {"DATA.PKL": ARRAY, "data.pkl": EMPTY, "version": b"3\n"})
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_in_capitals(folder: Path) -> Opening:
+    _archive(folder / "pytorch_model.bin", {"DATA.PKL": ARRAY, "version": b"3\n"})
+    return partial(read_tensors, folder)
+
+
+def _old(content: bytes) -> bytes:
+    """Return a file of PyTorch before 1.6 whose state is a pickle."""
+    head = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+    return head + content + pickle.dumps([], 2)
+
+
+@attack
+def pickle_of_old_before_a_zip(folder: Path) -> Opening:
+    path = folder / "pytorch_model.bin"
+    _archive(path, {"data.pkl": EMPTY, "version": b"3\n"})
+    path.write_bytes(_old(ARRAY) + path.read_bytes())
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_in_another_list_of_parts(folder: Path) -> Opening:
+    """A list of parts before the end record, which zipfile takes, and another where the record says."""
+    lists = []
+    for name, content in (("bad.bin", ARRAY), ("good.bin", EMPTY.ljust(len(ARRAY), b"\0"))):
+        _archive(folder / name, {"data.pkl": content, "version": b"3\n"})
+        whole = (folder / name).read_bytes()
+        length, start = struct.unpack("<2L", whole[-10:-2])
+        lists.append((whole[:start], whole[start : start + length]))
+        (folder / name).unlink()
+    (bad, bad_list), (good, good_list) = lists
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 2, 2, len(bad_list), len(bad), 0)
+    (folder / "pytorch_model.bin").write_bytes(bad + bad_list + good + good_list + end)
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_that_names_by_the_stack(folder: Path) -> Opening:
+    (folder / "pytorch_model.bin").write_bytes(_old(pickle.dumps({"a": _Called(bytearray, 1 << 30)}, 4)))
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_of_a_great_storage(folder: Path) -> Opening:
+    return _pickled(folder, {"a": _Called(torch.UntypedStorage, 1 << 31)})
+
+
+@attack
+def pickle_in_a_tar(folder: Path) -> Opening:
+    with tarfile.open(folder / "pytorch_model.bin", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in ("." * 9, "storages", "tensors", "pickle"):
+            part = tarfile.TarInfo(name)
+            part.size = len(ARRAY)
+            archive.addfile(part, io.BytesIO(ARRAY))
+    return partial(read_tensors, folder)
+
+
 @attack
 def pickle_that_is_compressed(folder: Path) -> Opening:
     return _pickled(folder, {"a" * 300_000_000: 1}, packed=zipfile.ZIP_DEFLATED)
@@ -252,102 +324,3 @@ def vocabulary_of_many_lines(folder: Path) -> Opening:
 def modules_that_are_nested(folder: Path) -> Opening:
     _written(folder / "modules.json", "[" * 100_000)
     return partial(read_sentence_model, folder)
-
-
-def _tokenizer(folder: Path, model: dict[str, Any] | None = None, **parts: object) -> Opening:
-    """Write a byte-level BPE with changes in its parts, read it, and cut a text."""
-    added = [
-        {"id": place, "content": piece, "special": True, "normalized": False, "single_word": False, "lstrip": False}
-        | {"rstrip": False}
-        for place, piece in enumerate(SPECIALS)
-    ]
-    byte_level = {"add_prefix_space": False, "trim_offsets": True}
-    bpe = {
-        "type": "BPE",
-        "vocab": {piece: place for place, piece in enumerate([*SPECIALS, "a", "b", "ab"])},
-        "merges": ["a b"],
-    }
-    content = {
-        "version": "1.0",
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
-        "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], **byte_level},
-        "decoder": None,
-        "model": {**bpe, **(model or {})},
-        **parts,
-    }
-    _written(folder / "tokenizer.json", content)
-    return lambda: read_any_tokenizer(folder).encode("a ab é " + "a" * 2000 + "!")
-
-
-def _unigram(*pieces: str) -> dict[str, Any]:
-    known = [*SPECIALS, "a", "b", *pieces]
-    return {"type": "Unigram", "unk_id": 3, "vocab": [[piece, -1.0] for piece in known], "merges": None}
-
-
-@attack
-def tokenizer_with_a_broken_prefix(folder: Path) -> Opening:
-    return _tokenizer(folder, {"continuing_subword_prefix": "########"})
-
-
-@attack
-def tokenizer_whose_prefix_cuts_a_character(folder: Path) -> Opening:
-    pieces = [*SPECIALS, "é", "b", "bé", "aé"]
-    vocabulary = {piece: place for place, piece in enumerate(pieces)}
-    return _tokenizer(folder, {"continuing_subword_prefix": "a", "vocab": vocabulary, "merges": ["b é"]})
-
-
-@attack
-def tokenizer_with_a_great_id(folder: Path) -> Opening:
-    return _tokenizer(folder, {"vocab": {"a": 5, "b": 2**32 - 1}, "merges": []})
-
-
-@attack
-def tokenizer_with_a_long_piece(folder: Path) -> Opening:
-    return _tokenizer(folder, _unigram("a" * 1_000_000), pre_tokenizer=None)
-
-
-@attack
-def tokenizer_with_a_great_tree(folder: Path) -> Opening:
-    generator = random.Random(1)
-    pieces = ["".join(generator.choices("abcdefghijklmnop", k=500)) for _ in range(8000)]
-    return _tokenizer(folder, _unigram(*pieces), pre_tokenizer=None)
-
-
-@attack
-def tokenizer_that_doubles_texts(folder: Path) -> Opening:
-    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
-    return _tokenizer(folder, normalizer={"type": "Sequence", "normalizers": [step] * 30})
-
-
-@attack
-def tokenizer_with_a_map_that_lies(folder: Path) -> Opening:
-    steps = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 4).decode()}
-    return _tokenizer(folder, _unigram(), pre_tokenizer=None, normalizer=steps)
-
-
-@attack
-def tokenizer_with_a_costly_pattern(folder: Path) -> Opening:
-    return _tokenizer(
-        folder,
-        pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False},
-    )
-
-
-@attack
-def tokenizer_with_chunks_of_nothing(folder: Path) -> Opening:
-    return _tokenizer(folder, pre_tokenizer={"type": "FixedLength", "length": 0})
-
-
-@attack
-def tokenizer_with_a_great_template(folder: Path) -> Opening:
-    token = {"SpecialToken": {"id": "<s>", "type_id": 0}}
-    special = {"id": "<s>", "ids": [0] * 1000, "tokens": ["<s>"] * 1000}
-    template = {
-        "type": "TemplateProcessing",
-        "single": [token] * 50_000,
-        "pair": [],
-        "special_tokens": {"<s>": special},
-    }
-    return _tokenizer(folder, post_processor=template)

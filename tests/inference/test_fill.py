@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from family_tokenizers import KINDS
@@ -16,6 +17,7 @@ from osbert.data.pack import PieceRun
 from osbert.inference import fill as module
 from osbert.inference.engine import load
 from osbert.inference.fill import MASK, fill, masked
+from osbert.interop.opening import Opening
 from refusals import refusal
 from tiny_runs import TASKS, write_run
 
@@ -87,6 +89,20 @@ def test_a_model_without_that_head_fills_no_mask(tmp_path: Path, name: str) -> N
     model = load(write_run(tmp_path / name, TASKS.get(name)), device="cpu")
     with refusal("unsupported-model"):
         model.fill(f"a {MASK} film")
+
+
+@pytest.mark.parametrize("head", ["cls.predictions.decoder.weight", "cls.predictions.bias"])
+def test_a_head_that_cannot_be_used_is_refused_with_its_reason(head: str, tmp_path: Path) -> None:
+    """A table of its own, where the piece embeddings are expected, or a bias of another length."""
+    folder = tmp_path / "encoder"
+    write_run(folder, None, masks=True)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {head: torch.ones(3, 16)}, folder / "model.safetensors")
+    model = load(folder, device="cpu", opening=Opening(verify=False))
+    for call in (lambda: model.fill(f"a {MASK} film"), lambda: model.score(["a film"])):
+        with refusal("unsupported-model", head):
+            call()
+    assert not load(write_run(tmp_path / "other", None, masks=True), device="cpu").unusable_head
 
 
 def test_what_is_no_text_and_no_number_of_pieces_is_refused(tmp_path: Path) -> None:

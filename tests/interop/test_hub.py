@@ -200,6 +200,20 @@ def fail(hub: Hub, fault: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "cannot be reached"
 
 
+@pytest.mark.parametrize("fault", ["down", "unknown", "offline"])
+def test_a_mistyped_folder_is_named_before_the_hub(hub: Hub, tmp_path: Path, monkeypatch, fault: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews").mkdir()
+    if fault == "down":
+        fail(hub, "unreachable", monkeypatch)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", fault == "offline")
+    with refusal("unknown-model" if fault == "unknown" else "not-downloaded") as caught:
+        locate("reviws")
+    message = str(caught.value)
+    assert message.startswith("There is no folder reviws here. Did you mean 'reviews'?"), message
+    assert "hub" in message
+
+
 @pytest.mark.parametrize(
     "answer", [b"[]", b"7", b'{"sha": null}', b'{"id": "x", "sha": "../../x", "siblings": []}', b"\xff\x00", b"{}"]
 )
@@ -213,6 +227,59 @@ def test_a_file_without_its_commit_is_an_error(hub: Hub) -> None:
     hub.without_commit = True
     with refusal("not-downloaded", "config.json"):
         locate(NAME)
+
+
+def written(folder: Path) -> set[Path]:
+    """Return what lies below a folder, but locks and the tag of the cache."""
+    return {path for path in folder.rglob("*") if path.is_file() and path.name not in ("CACHEDIR.TAG", ".gitignore")}
+
+
+@pytest.mark.parametrize(
+    "etag", ['"{0}/PWN"', '"../../PWN"', 'W/"{0}/PWN"', '"a/b"', '".."', '"a\\\\b"', '"C:x"', '"a b"', f'"{"a" * 300}"']
+)
+def test_an_etag_that_is_a_path_writes_nothing(hub: Hub, etag: str, tmp_path: Path) -> None:
+    hub.etag = etag.format(tmp_path / "elsewhere")
+    before = written(tmp_path)
+    with refusal("not-downloaded", "config.json"):
+        locate(NAME)
+    assert written(tmp_path) == before
+
+
+@pytest.mark.parametrize("commit", ["../../PWN", "/PWN", "0" * 40])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_commit_of_an_answer_that_is_another_writes_nothing(
+    hub: Hub, commit: str, missing: bool, tmp_path: Path
+) -> None:
+    hub.commit = str(tmp_path / "elsewhere/PWN") if commit == "/PWN" else commit
+    if missing:
+        files = hub.repositories[NAME]
+
+        class Listed(dict[str, bytes]):
+            def get(self, *_: object) -> None:  # type: ignore[override]
+                return None
+
+        hub.repositories[NAME] = Listed(files)
+    before = written(tmp_path)
+    with refusal("not-downloaded", "config.json"):
+        locate(NAME)
+    assert written(tmp_path) == before
+
+
+def test_a_cache_that_leads_elsewhere_is_an_error(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    repository = tmp_path / "cache/models--someone--tiny"
+    repository.mkdir(parents=True)
+    (repository / "blobs").symlink_to(tmp_path / "elsewhere")
+    with refusal("not-downloaded", "config.json"):
+        locate(NAME)
+
+
+def test_the_cache_stays_the_same_where_the_current_folder_changes(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", "cache")
+    found = locate(NAME, watch=lambda event: monkeypatch.chdir(tmp_path))
+    assert found.path.is_relative_to(tmp_path / "here/cache") and osbert.load(found.path)
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", ""])

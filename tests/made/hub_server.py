@@ -29,6 +29,7 @@ class Hub:
 
     `tokens` may read those in `gated`. `cut`: after how many bytes the answer with a file breaks off, once for each
     number in the list. `nonsense`: what is answered in place of every listing.
+    `etag` and `commit`: what is answered about every file in their place, a commit also about a file that is missing.
     `unknown`: the code of the answer where there is no such repository. `requests`: method, path and range.
     """
 
@@ -42,6 +43,8 @@ class Hub:
     nonsense: bytes = b""
     unknown: str = "RepoNotFound"
     without_commit: bool = False
+    etag: str = ""
+    commit: str = ""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
 
     def revisions(self, name: str) -> dict[str, str]:
@@ -148,11 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.fail(403 if self.token else 401, "GatedRepo", f"Access to model {name} is restricted.")
             return
         if (content := self.hub.repositories[name].get(file)) is None:
-            self.fail(404, "EntryNotFound", "Entry not found")
+            self.fail(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": self.hub.commit or commit})
             return
-        headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
+        etag = self.hub.etag or f'"{hashlib.sha256(content).hexdigest()}"'
+        headers = {"ETag": etag, "Accept-Ranges": "bytes"}
         if not self.hub.without_commit:
-            headers["X-Repo-Commit"] = commit
+            headers["X-Repo-Commit"] = self.hub.commit or commit
         if start := int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0]):
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         cut = self.hub.cut.get(file, [])
@@ -174,8 +178,8 @@ class _Handler(BaseHTTPRequestHandler):
     def token(self) -> str:
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
 
-    def fail(self, status: int, code: str, message: str) -> None:
-        headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+    def fail(self, status: int, code: str, message: str, others: Mapping[str, str] | None = None) -> None:
+        headers = {**(others or {}), "X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
         self.answer(json.dumps({"error": message}).encode(), status, headers)
 
     def answer(self, body: bytes, status: int, headers: Mapping[str, str] | None = None, *, stop: int = 0) -> None:

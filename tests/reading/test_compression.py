@@ -163,3 +163,61 @@ def test_damage_says_how_much_could_be_read(tmp_path: Path) -> None:
     (tmp_path / "b.csv.xz").write_bytes(b"plain")
     with refusal("damaged-file", "b.csv.xz", "0"):
         rows(tmp_path / "b.csv.xz")
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.csv{ending}"
+    path.write_bytes(PACK[ending](b"text,label\n" + b",\n" * 1_000_000))
+    with refusal("too-large", "a.csv", ending):
+        rows(path)
+
+
+def test_an_archive_and_what_it_contains_have_one_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    content = gzip.compress(b"good\n" * 70_000)
+    path.write_bytes(tar("a.txt.gz", content))
+    assert len(lines(path)) == 140_000
+    with tarfile.open(path, mode="a") as archive:
+        member = tarfile.TarInfo("2-a.txt.gz")
+        member.size = len(content)
+        for _ in range(20):
+            archive.addfile(member, io.BytesIO(content))
+    with refusal("too-large", "a.tar"):
+        lines(path)
+
+
+def sparse(headers: dict[str, str], content: bytes = b"") -> bytes:
+    member = tarfile.TarInfo("a.txt")
+    member.size, member.pax_headers = len(content), headers
+    return member.tobuf(tarfile.PAX_FORMAT) + content.ljust(512, b"\0") + bytes(1024)
+
+
+def test_a_sparse_file_in_an_archive_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(sparse({"GNU.sparse.map": "0,4", "GNU.sparse.size": "4"}, b"good"))
+    assert lines(path) == ["good"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.map": "0,x", "GNU.sparse.size": "4"},
+        {"GNU.sparse.map": "0,4,9", "GNU.sparse.size": "4"},
+        {"GNU.sparse.map": "0,4", "GNU.sparse.size": "x"},
+        {"GNU.sparse.map": "0,-4", "GNU.sparse.size": "4"},
+        {"GNU.sparse.map": "-9,4", "GNU.sparse.size": "4"},
+        {"GNU.sparse.map": "0,400000", "GNU.sparse.size": "400000"},
+        {"GNU.sparse.map": "0,4", "GNU.sparse.size": "-4"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4"},
+        {"GNU.sparse.major": "x", "GNU.sparse.minor": "0"},
+    ],
+)
+def test_a_sparse_map_that_is_none_is_an_error_or_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(sparse(headers, b"good"))
+    try:
+        assert set(lines(path)) <= {"good"}
+    except UserError as error:
+        assert error.code in ("damaged-file", "wrong-encoding") and "a.tar" in str(error)

@@ -303,6 +303,12 @@ def test_official_files_are_read_row_for_row(data: Path, name: str, rows: int) -
     assert len(list(open_table(path).rows(noted))) == rows and noted.count == 0
 
 
+def test_decimal_commas_separate_no_cells_and_are_no_names(tmp_path: Path) -> None:
+    table = open_table(write(tmp_path, "a.csv", "gut;7,6\nschlecht;1,25\nmittel;4,5\n"))
+    assert next([*row.values.values()] for row in table.rows(problems())) == ["gut", "7,6"]
+    assert open_table(write(tmp_path, "b.csv", "7,6\n1,25\n")).columns == ("column 1", "column 2")
+
+
 def test_nan_is_null_in_every_view_of_a_row(tmp_path: Path) -> None:
     [row] = open_table(write(tmp_path, "a.jsonl", '{"text": "x", "n": NaN, "k": Infinity}\n')).rows(problems())
     assert row.values == {"text": "x", "n": "", "k": "Infinity"}

@@ -132,6 +132,17 @@ def test_the_mistakes_are_the_wrong_development_predictions_worst_first(run: Fin
     assert str(first).startswith(f"{table}, line {first.line}: {first.label!r}, predicted ")
 
 
+def test_the_mistakes_of_a_frame_have_its_index(encoder: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": [f"film {number} a" for number in range(60)], "label": ["pos", "neg"] * 30})
+    frame = frame.sample(frac=1, random_state=1)
+    run = finetune("classify", model=encoder, data=frame, out=tmp_path / "run", **QUICK | {"epochs": 1})
+    assert run.errors
+    for mistake in run.errors:
+        assert (frame.loc[mistake.line].text, frame.loc[mistake.line].label) == (*mistake.texts, mistake.label)
+        assert str(mistake).startswith(f"index {mistake.line}: ")
+
+
 def test_of_numbers_the_farthest_is_the_worst(encoder: Path, tmp_path: Path) -> None:
     rows = "".join(f"the {word} film,{score}\n" for word, score in (("good", 3), ("fine", 2), ("bad", 0))) * 20
     (tmp_path / "scores.csv").write_text("text,score\n" + rows)
@@ -269,3 +280,12 @@ def test_a_perfect_score_on_a_handful_of_rows_is_called_rough_too(encoder: Path,
     run = finetune("tag", model=encoder, data=data, out=tmp_path / "run", watch=events.append, **QUICK)
     [said] = [one.text for one in events if isinstance(one, Notice) and one.warning and "under 100 rows" in one.text]
     assert run.metrics["f1"] == 1 and "2 rows" in said and "1.0000" in said
+
+
+def test_a_fit_on_a_busy_machine_warns_that_threads_spin(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osbert.training.trainer.spin_remark", lambda: "threads spin")
+    events: list[Any] = []
+    finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=events.append, **QUICK)
+    assert [str(event) for event in events if "threads spin" in str(event)] == ["threads spin"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from osbert.errors import differ_in_one_letter
 from osbert.runs.contract import Notice
+from osbert.runs.finetune import warnings
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.runs.finetune.warnings import slips
 from osbert.tasks import Record, Task
@@ -153,3 +157,36 @@ def test_what_is_learnt_from_no_row_is_counted(tmp_path: Path) -> None:
     records = {"train": [record], "dev": []}
     assert [*record_remarks(Classify(), records)] == ["a.csv, line 3: mended"]
     assert "1 record was corrected" in [*data_warnings(Classify(labels=("x", "y")), records)][-1]
+
+
+def every_pair(counts: dict[str, int]) -> set[tuple[str, str]]:
+    """Return the pairs of names that `slips` looks for, by comparing all with all."""
+    found = set()
+    for first, second in combinations(counts, 2):
+        rare, usual = sorted((first, second), key=lambda name: counts[name])
+        alike = rare[0] == usual[0] and max(len(rare), len(usual)) >= 5 and differ_in_one_letter(rare, usual)
+        digits = [[letter for letter in name if letter.isdigit()] for name in (rare, usual)]
+        if alike and digits[0] == digits[1] and counts[usual] >= 20 * counts[rare]:
+            found.add((rare, usual))
+    return found
+
+
+def test_slips_are_those_of_all_pairs() -> None:
+    rng = random.Random(0)
+    names = ["".join(rng.choice("aab1") for _ in range(rng.randrange(1, 8))) for _ in range(400)]
+    counts = {name: rng.choice((1, 2, 19, 20, 40)) for name in names}
+    found = slips(counts)
+    assert len(found) == len({*found}) > 50
+    assert {*found} == every_pair(counts)
+
+
+def test_of_many_classes_few_pairs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    monkeypatch.setattr(warnings, "differ_in_one_letter", lambda *pair: compared.append(pair))
+    rng = random.Random(0)
+    words = ["".join(rng.choice("abcdefgh") for _ in range(6)) for _ in range(200)]
+    names = {f"{first} {rng.choice(words)}": rng.choice((1, 20)) for first in words for _ in range(30)}
+    slips(names)
+    slips({f"category {number}": 20 if number % 2 else 1 for number in range(5_000)})
+    slips({f"第{chr(0x4E00 + number)}类的问题": 20 if number % 2 else 1 for number in range(5_000)})
+    assert len(compared) < len(names)

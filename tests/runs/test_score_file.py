@@ -11,6 +11,7 @@ import pytest
 
 import osbert
 from osbert.runs import score as scoring
+from osbert.runs.contract import Notice
 from refusals import refusal
 from terminal import told
 
@@ -62,6 +63,19 @@ def test_a_stopped_call_goes_on_to_the_same_file(
     assert calls[0] == ["the good film"] and calls[2:] == [["a bad play .", "actors"], ["a fine film"]]
     assert again == whole and (tmp_path / "out.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert not (tmp_path / "out.jsonl.unfinished").exists()
+
+
+def test_numbers_that_json_has_not_are_null_and_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a film", "n": 1}\n{"text": "a play", "n": 1e400}\n')
+    events: list[object] = []
+    osbert.score(runs["pretrained"], tmp_path / "in.jsonl", out=tmp_path / "out.jsonl", watch=events.append)
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["n"] for row in rows] == [1, None]
+    assert [
+        event
+        for event in events
+        if isinstance(event, Notice) and event.warning and "'n' (first in line 2)" in str(event)
+    ]
 
 
 def test_texts_that_cannot_be_scored_are_all_named_before_anything_is_written(

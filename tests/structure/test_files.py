@@ -13,9 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("src", "tests", "benchmarks", "examples", "tools")
-LINES = 400
+LINES = 600
 EXAMPLE_LINES = 60
-FUNCTION_LINES = 60
+FUNCTION_LINES = 80
 VERB_LINES = 120
 COMMAND_LINES = 2_100
 NAMELESS = {
@@ -57,9 +57,9 @@ def pages() -> list[Path]:
     return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
-def test_files_are_under_400_lines() -> None:
+def test_files_are_at_most_600_lines() -> None:
     long = {
-        str(path.relative_to(ROOT)): n for path in [*code(), *shown()] if (n := path.read_text().count("\n")) >= LINES
+        str(path.relative_to(ROOT)): n for path in [*code(), *shown()] if (n := path.read_text().count("\n")) > LINES
     }
     assert not long
 
@@ -70,7 +70,7 @@ def test_verbs_are_options_a_call_and_prints() -> None:
     assert sum(lines.values()) <= COMMAND_LINES
 
 
-def test_functions_are_at_most_60_lines() -> None:
+def test_functions_are_at_most_80_lines() -> None:
     assert not [
         f"{path.relative_to(ROOT)}:{found.lineno} {found.name}"
         for path in (ROOT / "src").rglob("*.py")

@@ -18,11 +18,13 @@ from sklearn.utils import compute_class_weight
 from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.evaluation.score import class_scores, collapsed
+from osbert.evaluation.score import class_scores, classes_left_out, collapsed
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, findings, load
+from osbert.tasks.kinds import classify
 from osbert.tasks.kinds.classify import Classify, confusion
+from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
 from refusals import refusal
 
 
@@ -162,8 +164,15 @@ def test_a_training_file_that_fails_makes_no_label_unknown(tmp_path: Path) -> No
 
 def test_no_rows_for_development_and_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, "data.csv", [("good", "pos"), ("bad", "neg")])
-    with refusal("no-data", "--held-out"):
+    with refusal("no-data", "--held-out", "--dev") as error:
         load(Classify(data=str(path)), ("train", "dev"))
+    assert "that file" not in str(error.value)  # there is none for development
+    (tmp_path / "dev.csv").write_text("text,label\n")
+    table(tmp_path, "train.csv", [("good", "pos"), ("bad", "neg")])
+    path.unlink()
+    with refusal("no-data", "that file") as error:
+        load(Classify(data=str(tmp_path)), ("train", "dev"))
+    assert "--held-out" not in str(error.value)
 
 
 def test_weights_are_one_a_label() -> None:
@@ -340,3 +349,29 @@ def test_one_answer_to_different_labels_is_a_collapse() -> None:
 def test_two_classes_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="'pos'"):
         Classify(labels=("neg", "pos", "pos"))
+
+
+def test_ten_thousand_labels_are_scored_without_a_table_of_pairs_and_shown_in_part(monkeypatch) -> None:
+    """A confusion table of 10,000 labels takes 800 MB, and each sample of the bootstrap would make one."""
+    monkeypatch.setattr(classify, "confusion", None)
+    names = [f"class {number:05}" for number in range(10_000)]
+    task = Classify(labels=tuple(names))
+    shares = dict.fromkeys(names, 0.5 / 9_999) | {names[3]: 0.5}
+    predictions = [Prediction(value=names[3], probabilities=shares), Prediction(value=names[4])]
+    records = [Record(number=0, texts=("a",), label=names[3]), Record(number=1, texts=("b",), label=names[5])]
+    metrics = task.metrics(predictions, records)
+    assert metrics["accuracy"] == 0.5
+    assert metrics["macro_f1"] == pytest.approx(1 / 3)
+    assert metrics["matthews"] == pytest.approx(matthews_corrcoef([names[3], names[5]], [names[3], names[4]]))
+    assert class_scores(task, metrics) == {names[4]: "0.0000", names[5]: "0.0000", names[3]: "1.0000"}
+    assert "9,997" in classes_left_out(task, metrics)
+    lines = predictions[0].lines()
+    assert len(lines) == 12 and names[3] in lines[1] and "9,990 more" in lines[-1]
+    few = Classify(labels=("a", "b"))
+    assert not classes_left_out(few, {}) and class_scores(few, {}) == {"a": "-", "b": "-"}
+
+
+def test_of_many_labels_of_one_text_the_likeliest_and_the_predicted_are_listed() -> None:
+    shares = {f"label {number}": number / 1000 for number in range(500)}
+    lines = LabelsPrediction(value=("label 7",), probabilities=shares).lines()
+    assert len(lines) == 13 and "label 7" in lines[11] and "489 more" in lines[12]

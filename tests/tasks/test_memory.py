@@ -18,7 +18,9 @@ from osbert.tasks import Record, Task, findings, load, with_data
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.sets.mnli import Mnli
@@ -235,7 +237,48 @@ def test_a_split_may_be_a_file(tmp_path: Path) -> None:
     assert read(Classify(), {"train": TEXTS, "dev": tmp_path / "more.csv"})["dev"] == [(("x",), "pos")]
 
 
+@pytest.mark.parametrize("kind", ["classify", "tag", "span", "choose", "regress"])
+def test_rows_of_a_frame_have_the_numbers_of_its_index(kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    task, rows = KINDS[kind]
+    frame = pandas.DataFrame(list(rows), index=[7 * number % 20 for number in range(20)])
+    problems = Problems(heading="")
+    found = list(with_data(task, frame).source.records("all", problems))
+    assert [record.line for record in found] == frame.index.tolist() and not problems.count
+    assert found[0].place.endswith("index 0") and found[1].place.endswith("index 7")
+    for index in ([f"row {number}" for number in range(20)], [0] * 20, [number / 2 for number in range(20)]):
+        records = with_data(task, pandas.DataFrame(list(rows), index=index)).source.records("all", problems)
+        assert [record.line for record in records] == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "texts"),
+    [
+        (Classify(), {"doc": "a film", "label": "pos"}, ("a film",)),
+        (Classify(), {"doc": "17", "text": "a film", "label": "pos"}, ("a film",)),
+        (Generate(), {"doc": "a film", "summary": "film"}, ("a film",)),
+        (Span(), {"question": "what?", "doc": "a film", "answer": "film"}, ("what?", "a film")),
+        (Rerank(), {"query": "what?", "doc": "a film", "label": 1}, ("what?", "a film")),
+        (Rerank(), {"query": "what?", "doc": "17", "text": "a film", "label": 1}, ("what?", "a film")),
+    ],
+)
+def test_doc_is_a_document_where_no_other_column_is(task: Task, row: dict[str, Any], texts: tuple[str, ...]) -> None:
+    source = with_data(task, [row]).source
+    [record] = source.resolved().source.records("all", Problems(heading=""))
+    assert record.texts == texts
+
+
+def test_messages_name_the_index_of_a_frame() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "", "c"], "label": ["pos", "neg", "pos"]}, index=[30, 10, 20])
+    with refusal("empty-text", "index 10: "):
+        read(Classify(), frame)
+    with refusal("empty-text", "train, index 10: "):
+        read(Classify(), {"train": frame, "dev": TEXTS})
+
+
 def test_a_record_in_memory_says_its_row() -> None:
+    assert Record(number=0, texts=("x",), line=0, unit="index").place == "index 0"
     assert Record(number=0, texts=("x",), line=3, unit="row").place == "row 3"
     assert Record(number=0, texts=("x",), path="dev", line=3, unit="row").place == "dev, row 3"
 

@@ -27,8 +27,8 @@ class Counts:
         self.opened = self.whole = 0
         real = compression.decompress
 
-        def counted(raw: BinaryIO, name: str, *, shown: str) -> compression.Stream:
-            stream = real(raw, name, shown=shown)
+        def counted(raw: BinaryIO, name: str, **settings: Any) -> compression.Stream:
+            stream = real(raw, name, **settings)
             self.opened += 1
             read = stream.read
 

@@ -12,6 +12,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_squared_error, r2_score
 
 from osbert.data.pack import Packer
+from osbert.errors import Problems
+from osbert.reading.memory import tables
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.regress import Regress
 from refusals import refusal
@@ -70,6 +72,66 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
         load(Regress(data=str(tmp_path)), ("train", "dev"))
     for place, value in (*places, ("dev.tsv, line 2", "inf")):
         assert any(place in line and f"'{value}'" in line for line in str(error.value).splitlines())
+
+
+@pytest.mark.parametrize("large", ["1e300", "-1e160", "1e101"])
+def test_numbers_whose_squares_are_infinite_are_named_with_their_line(tmp_path: Path, large: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\n" + "x,2\nx,1e100\n" * 20 + f"x,{large}\n")
+    with refusal("unusable-row", "line 42", large):
+        load(Regress(data=str(path)), ("train", "dev"))
+
+
+def test_the_largest_and_the_closest_numbers_have_finite_scores(tmp_path: Path) -> None:
+    for low, high in ((-1e100, 1e100), (0.0, 2e-100)):
+        rows = records([low, high] * 50)
+        task = Regress().fitted(rows)
+        assert task.scale == pytest.approx((high - low) / 2)
+        scores = task.metrics([Prediction(value=low)] * 100, rows)
+        assert np.isfinite([*scores.values()]).all() and scores["r2"] == pytest.approx(-1)
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\n" + "x,1e-300\nx,3e-300\n" * 20)
+    with refusal("nothing-to-learn", "1e-300", "3e-300"):
+        load(Regress(data=str(path)), ("train", "dev"))
+
+
+def labels(data: Path, split: str = "all", **settings: str) -> list[float]:
+    task = Regress(data=str(data), **settings)  # type: ignore[arg-type]
+    problems = Problems(heading="unusable")
+    found = [record.label for record in task.source.records(split, problems)]
+    problems.stop_if_any()
+    return found
+
+
+def test_decimal_commas_are_understood_where_all_fractions_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text;score\nx;7,6\nx;8\nx;-0,250\nx;1,5e3\n")
+    assert labels(path) == labels(path, decimal="comma") == [7.6, 8, -0.25, 1500]
+    with refusal("unusable-row", "line 2", "'7,6'", "--decimal"):
+        labels(path, decimal="point")
+    task = Regress(data=str(path))
+    assert any("comma" in line and "'score'" in line for line in task.source.findings())
+    other = tmp_path / "other.csv"
+    other.write_text("text;score\nx;7.5\n")
+    task = Regress(data=str(path), decimal="comma")
+    moved = task.source.moved(other, {})
+    assert [record.label for record in moved.source.records("all", Problems(heading=""))] == [7.5]
+    with refusal("unusable-row", "7.5"):
+        labels(other, decimal="comma")
+
+
+@pytest.mark.parametrize("cells", [("7,6", "8.1"), ("1,250", "12,500,000"), ("7,6", "about 3,5"), ("1.250,5", "3,5")])
+def test_doubtful_commas_are_named_with_the_option(tmp_path: Path, cells: tuple[str, str]) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text;score\n" + "".join(f"x;{cell}\n" for cell in cells))
+    with refusal("unusable-row", "--decimal", cells[0]):
+        labels(path)
+
+
+def test_rows_in_memory_have_decimal_commas(tmp_path: Path) -> None:
+    rows = [{"text": "x", "score": "7,6"}, {"text": "x", "score": 8}]
+    task = Regress().source.moved(tables(rows), {})
+    assert [record.label for record in task.source.records("all", Problems(heading=""))] == [7.6, 8]
 
 
 def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:

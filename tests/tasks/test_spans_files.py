@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from osbert.errors import Problems
+from osbert.tasks import load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.sets.squad import Squad
+from osbert.tasks.sets.squad_questions import SquadQuestions
 from questions import PARAGRAPH, answers, squad
 from refusals import refusal
 
@@ -107,6 +109,14 @@ def test_what_is_not_of_the_form_is_told_with_its_place(
 ) -> None:
     with refusal(*refused):
         read(write(content))
+
+
+def test_one_paragraph_leaves_none_for_development(write: Callable[..., Path]) -> None:
+    path = write(squad(*[answers(("film", 4))] * 30))
+    for kind in (Span, SquadQuestions):
+        with refusal("no-data", "paragraph", "--dev") as error:
+            load(kind(data=str(path)), ("train", "dev"))
+        assert "label" not in str(error.value)
 
 
 def test_several_problems_are_told_at_once(write: Callable[..., Path]) -> None:

@@ -22,6 +22,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.module_copy import copy_modules
 from osbert.text.file_tokenizer import AnyTokenizer
 
 
@@ -110,7 +111,7 @@ def explain(
     options: AttributionOptions,
     tokenizer: AnyTokenizer,
 ) -> list[Explanation]:
-    """Return the explanation of each record's score; `score` maps a batch of the examples of all records to numbers.
+    """Return the explanation of each record's score; `score` maps batches of the examples of all records to numbers.
 
     Raises UserError if the model has no embedding of pieces, if the tokenizer lacks the piece of the baseline, or if an
     option is out of range.
@@ -194,17 +195,17 @@ def rank_correlation(first: NDArray[np.floating], second: NDArray[np.floating]) 
 class OutputScore:
     """Score of a sequence: the sum of its outputs times `weights`, which are (K,) or (n, K) for each example."""
 
-    def __init__(self, learner: Learner, name: str, weights: Sequence[NDArray[np.floating]]) -> None:
+    def __init__(self, name: str, weights: Sequence[NDArray[np.floating]]) -> None:
         """Use the head called `name`."""
-        self.learner = learner
-        self.head = learner.heads[name]
+        self.name = name
         self.weights = weights
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, learner: Learner, batch: Batch) -> Tensor:
         """Return the score (B,) of each sequence of a batch; `batch.records` are indices of examples."""
-        per_token = self.head.per_token
-        read = None if per_token else self.learner.backbone.readable(batch)
-        outputs = self.head.outputs(self.learner.states(batch, read), batch)
+        head = learner.heads[self.name]
+        per_token = head.per_token
+        read = None if per_token else learner.backbone.readable(batch)
+        outputs = head.outputs(learner.states(batch, read), batch)
         rows = [self.weights[place] for place in batch.records.tolist()]
         weights = torch.from_numpy(np.concatenate(rows) if per_token else np.stack(rows)).to(outputs)
         # Per token: (N, K) of the flat batch, summed by sequence below. Otherwise one row for each sequence, (B, K).
@@ -215,21 +216,18 @@ class OutputScore:
 class MaskScore:
     """Score of a masked sequence: the log-odds of a piece at the mask, `tokens` and `pieces` for each example."""
 
-    def __init__(
-        self, learner: Learner, head: MaskedLanguageHead, tokens: Sequence[int], pieces: Sequence[int]
-    ) -> None:
-        """Use the masked-language head of a learner."""
-        self.learner = learner
-        self.head = head
+    def __init__(self, head: MaskedLanguageHead, tokens: Sequence[int], pieces: Sequence[int]) -> None:
+        """Use a masked-language head of the model."""
+        self.head = copy_modules(head)  # without gradients for its weights
         self.tokens = tokens
         self.pieces = pieces
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, learner: Learner, batch: Batch) -> Tensor:
         """Return log(p / (1 - p)) (B,), with p the probability of the piece at the mask of each sequence."""
         places = batch.records.tolist()
         masks = batch.starts + torch.tensor([self.tokens[place] for place in places], device=batch.starts.device)
         pieces = torch.tensor([[self.pieces[place]] for place in places], device=batch.starts.device)  # (B, 1)
-        scores = self.head.scores(self.learner.backbone(batch).hidden[masks]).float()  # (B, V)
+        scores = self.head.scores(learner.backbone(batch).hidden[masks]).float()  # (B, V)
         # log p - log(1 - p) = logit - logsumexp of all other logits: exact even if p is close to 1.
         others = scores.scatter(1, pieces, -torch.inf)
         return scores.gather(1, pieces)[:, 0] - others.logsumexp(dim=1)

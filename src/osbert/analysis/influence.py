@@ -20,6 +20,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import batches
 from osbert.models.contract import Head, Learner, States
+from osbert.models.module_copy import copy_modules
 
 ScoreWeights = Sequence[NDArray[np.floating]]
 """A score as weights (K,) of the outputs, one array for each of its sequences."""
@@ -52,10 +53,13 @@ class Influence:
     ) -> None:
         """Compute the gradients of a text's scores. Raises UserError if the head `name` has no last layer."""
         self.learner = learner
-        self.head = learner.heads[name]
+        # A copy, whose last layer is hooked.
+        self.head = copy_modules(learner.heads[name])
         self.layer = require_last_layer(self.head)
-        self.gradients = torch.zeros(len(scores), self.layer.out_features, self.layer.in_features + 1)
-        self.state = torch.zeros(self.layer.in_features)
+        self.gradients = torch.zeros(
+            len(scores), self.layer.out_features, self.layer.in_features + 1, dtype=torch.float32
+        )
+        self.state = torch.zeros(self.layer.in_features, dtype=torch.float32)
         for batch in batches(examples):
             places = batch.records.tolist()
             for number, weights in enumerate(scores):

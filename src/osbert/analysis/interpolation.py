@@ -1,7 +1,8 @@
 """Sequences between a baseline and the text: interpolated word vectors in place of the embedding table's.
 
 The points of the line are sequences of flat batches. A hook on the table of pieces substitutes the vectors; positions,
-segments and norms are computed as usual, so only the words vary.
+segments and norms are computed as usual, so only the words vary. The hook is on a copy of the model (module_copy.py),
+so that other uses of the model in other threads go on as usual.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,12 +22,13 @@ from osbert.data.example import Booleans, Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches
 from osbert.models.contract import Learner
+from osbert.models.module_copy import copy_modules
 
 GRADIENT_TOKENS = 1024
 """Most tokens in a batch with gradients, which keeps the states of all layers in memory."""
 
-BatchScore = Callable[[Batch], Tensor]
-"""Maps a batch to the number (B,) to explain for each sequence.
+BatchScore = Callable[[Learner, Batch], Tensor]
+"""Maps a model and a batch to the number (B,) to explain for each sequence.
 
 `Batch.records` (B,): the index of the example that each sequence is a copy of. If several sequences make one number,
 such as the windows of a text, each gives one summand."""
@@ -59,11 +62,11 @@ class Interpolation:
     def scores(self, blends: Sequence[Blend]) -> NDArray[np.float64]:
         """Return the score (n,) of each of n blends, or a row (n, D) if the score returns vectors."""
         found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
-        with undisturbed(self.learner) as device:
-            for places, batch, part in self._batches(blends, TOKENS, device):
+        with torch.inference_mode(False), torch.no_grad():
+            for places, batch, part in self._batches(blends, TOKENS):
                 start, way = self._ends(batch)
-                with torch.no_grad(), _reading(self.table, start + part * way):
-                    rows = self.score(batch).double().cpu().numpy()
+                with _substitute(require_table(self.copy), start + part * way):
+                    rows = self.score(self.copy, batch).double().cpu().numpy()
                 for place, row in zip(places, rows, strict=True):
                     found[place] = row
         return np.array(found)
@@ -71,12 +74,12 @@ class Interpolation:
     def slopes(self, blends: Sequence[Blend]) -> list[NDArray[np.float64]]:
         """Return for each blend the derivatives (n,) of the score along the way from baseline to token."""
         found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
-        with undisturbed(self.learner) as device:
-            for places, batch, part in self._batches(blends, GRADIENT_TOKENS, device):
+        with torch.inference_mode(False), torch.enable_grad():
+            for places, batch, part in self._batches(blends, GRADIENT_TOKENS):
                 start, way = self._ends(batch)
                 vectors = (start + part * way).requires_grad_()
-                with torch.enable_grad(), _reading(self.table, vectors):
-                    total = self.score(batch).sum()
+                with _substitute(require_table(self.copy), vectors):
+                    total = self.score(self.copy, batch).sum()
                 (gradient,) = torch.autograd.grad(total, vectors)
                 # dF/dpart of a token: the gradient at the point times the direction of the line. Summed over D.
                 slopes = (gradient.double() * way.double()).sum(dim=1).cpu()  # (N,)
@@ -84,15 +87,14 @@ class Interpolation:
                     found[place] = row.numpy()
         return found
 
-    @property
-    def table(self) -> nn.Embedding:
-        """Return the model's embedding table of pieces. Raises UserError if it has none."""
-        return require_table(self.learner)
+    @cached_property
+    def copy(self) -> Learner:
+        """The model of this line alone, whose table is hooked."""
+        return copy_modules(self.learner)
 
-    def _batches(
-        self, blends: Sequence[Blend], tokens: int, device: torch.device
-    ) -> Iterator[tuple[list[int], Batch, Tensor]]:
+    def _batches(self, blends: Sequence[Blend], tokens: int) -> Iterator[tuple[list[int], Batch, Tensor]]:
         """Yield batches, the index in `blends` of each sequence, and the part (N, 1) of each token."""
+        device = next(self.learner.parameters()).device
         for batch in batches([self.examples[blend.place] for blend in blends], tokens=tokens):
             places = batch.records.tolist()
             # batches() numbers the blends; the score needs the index of the example that each is a copy of.
@@ -105,7 +107,7 @@ class Interpolation:
         """Return the vectors (N, D') of the baseline, and the differences from there to the tokens (N, D')."""
         fixed = np.concatenate([self.fixed[place] for place in batch.records.tolist()])
         with torch.no_grad():
-            vectors = self.table(batch.ids)
+            vectors = require_table(self.learner)(batch.ids)
             # A fixed token starts at its own vector, so its difference and its weight are 0.
             stays = torch.from_numpy(fixed).to(vectors.device)[:, None]
             start = torch.where(stays, vectors, self.baseline.to(vectors))
@@ -131,25 +133,10 @@ def require_table(learner: Learner) -> nn.Embedding:
 
 
 @contextlib.contextmanager
-def _reading(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
+def _substitute(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
     """Return `vectors` (N, D') from each lookup in the table, inside the block."""
     handle = table.register_forward_hook(lambda module, inputs, output: vectors)
     try:
         yield
     finally:
         handle.remove()
-
-
-@contextlib.contextmanager
-def undisturbed(learner: Learner) -> Iterator[torch.device]:
-    """Switch off dropout and gradients of the weights inside the block; yields the device of the model."""
-    training = learner.training
-    learnt = [weight for weight in learner.parameters() if weight.requires_grad]
-    learner.eval().requires_grad_(False)
-    try:
-        with torch.inference_mode(False):
-            yield next(learner.parameters()).device
-    finally:
-        for weight in learnt:
-            weight.requires_grad_(True)
-        learner.train(training)

@@ -19,6 +19,7 @@ from osbert.analysis.interpolation import Interpolation
 from osbert.data.batch import Batch
 from osbert.models.contract import Learner
 from osbert.models.heads.apart import ApartHead
+from osbert.models.module_copy import copy_modules
 from osbert.models.pooling import pair_blocks
 
 
@@ -28,12 +29,11 @@ class PairScore:
     `weights`: for each example the weights (K,) of the scores of its pair. Call `meet` before the first call.
     """
 
-    def __init__(self, learner: Learner, head: ApartHead, weights: Sequence[NDArray[np.floating]]) -> None:
+    def __init__(self, head: ApartHead, weights: Sequence[NDArray[np.floating]]) -> None:
         """Use the head that compares the vectors of two texts."""
-        self.learner = learner
-        self.head = head
+        self.head = copy_modules(head)  # without gradients for its weights
         self.weights = torch.from_numpy(np.stack(weights)).double()  # (E, K)
-        self.ends = torch.empty(0)
+        self.ends = torch.empty(0, dtype=torch.float64)
 
     def meet(self, line: Interpolation) -> None:
         """Compute the vector of every text with all words and with none, for the partner in its pair."""
@@ -42,20 +42,20 @@ class PairScore:
         whole, empty = (reading.scores([line.at(place, part) for place in places]) for part in (1.0, 0.0))
         self.ends = torch.from_numpy(np.stack([whole, empty]))  # (2, E, D)
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, learner: Learner, batch: Batch) -> Tensor:
         """Return the part (B,) of each text of a batch in the score of its pair."""
         places = batch.records.cpu()
         others = places ^ 1  # examples 0 and 1 are a pair, 2 and 3
-        vectors = self._vectors(batch).double()
+        vectors = self._vectors(learner, batch).double()
         ends = self.ends.to(vectors.device)
         # F(x, whole other) and F(x, empty other), each (B,).
         beside = [self._scored(vectors, end[others], places) for end in ends]
         alone = [self._scored(ends[own, places], ends[1 - own, others], places) for own in (0, 1)]
         # What both parts have too much of F(whole, empty) and F(empty, whole), a half of each.
-        return (sum(beside, torch.zeros(())) - sum(alone, torch.zeros(())) / 2) / 2
+        return (beside[0] + beside[1] - (alone[0] + alone[1]) / 2) / 2
 
-    def _vectors(self, batch: Batch) -> Tensor:
-        states = self.learner.states(batch, self.learner.backbone.readable(batch))
+    def _vectors(self, learner: Learner, batch: Batch) -> Tensor:
+        states = learner.states(batch, learner.backbone.readable(batch))
         return self.head.outputs(states, batch)
 
     def _scored(self, own: Tensor, other: Tensor, places: Tensor) -> Tensor:

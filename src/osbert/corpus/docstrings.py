@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from osbert.child_processes import holding_interrupts
+
 STANDARD_LIBRARY = "python"
 PASSED_OVER = frozenset(
     ("test", "tests", "testing", "idle_test", "idlelib", "lib2to3", "__pycache__")  # not documentation
@@ -74,7 +76,9 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     passages = []
     # by spawn on every system and in every Python: what the default is depends on both
     with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        for (_, library, name), texts in zip(files, pool.map(_read, [file[0] for file in files], chunksize=16)):
+        with holding_interrupts():
+            found = pool.map(_read, [file[0] for file in files], chunksize=16)
+        for (_, library, name), texts in zip(files, found):
             for text in texts:
                 # Inherited docstrings repeat whole paragraphs; duplicates would leak between train and test files.
                 fresh = [part for part in text.split("\n") if part not in paragraphs_seen]

@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
 from osbert.corpus.task_options import TaskPlan
@@ -33,7 +34,6 @@ from osbert.corpus.tasks import (
     shares,
     tasks_folder,
 )
-from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_json
@@ -225,7 +225,8 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
                 ranks = waiting.popleft()
                 receiving, sending = context.Pipe(duplex=False)
                 process = context.Process(target=_task, args=(executor, ranks, sending))
-                process.start()
+                with holding_interrupts():
+                    process.start()
                 # The parent closes its copy: recv then raises EOFError if the child dies.
                 sending.close()
                 running[process.sentinel] = ranks, process, receiving

@@ -13,12 +13,15 @@ from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.inputs import Input
+from osbert.reading.snapshot import all_sampled_sha256, sampled_sha256
 from osbert.recipe import difference
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.phrases import Phrases
 from osbert.text.words import Words, segmenter
 
 STATE = "building.json"
+CONTENT = "sha256"
+"""The fact with the hash of an input's content; corpora of earlier versions do not have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,10 @@ class BuildState:
 
 
 def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str) -> dict[str, Any]:
-    """Return what must not change between the runs of a build: inputs (name, size, time), settings, tokenizer."""
+    """Return what must not change between the runs of a build: inputs, settings, tokenizer.
+
+    An input is known by name, size, time of change and content (`sampled_sha256`).
+    """
     table = asdict(settings)
     table.update(table.pop("filters") or {})
     # Corpora from before these settings have no entry for them, and a list is known by its hash.
@@ -105,10 +111,25 @@ def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str)
     if not table["capitals"]:
         del table["capitals"]
     return {
-        "inputs": [{"name": source.path.as_posix(), "size": source.size, "mtime": source.mtime} for source in inputs],
+        "inputs": input_facts(inputs),
         "settings": {**table.pop("reading"), **table},
         "tokenizer": fingerprint,
     }
+
+
+def input_facts(inputs: Sequence[Input]) -> list[dict[str, Any]]:
+    """Return the facts by which inputs are known, as JSON."""
+    hashes = all_sampled_sha256([source.path for source in inputs])
+    return [
+        {"name": source.path.as_posix(), "size": source.size, "mtime": source.mtime, CONTENT: sha256}
+        for source, sha256 in zip(inputs, hashes, strict=True)
+    ]
+
+
+def changed_inputs(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of inputs that are there and have another content than the facts say."""
+    known = [(Path(entry["name"]), entry[CONTENT]) for entry in facts if CONTENT in entry]
+    return [str(path) for path, sha256 in known if path.is_file() and sampled_sha256(path) != sha256]
 
 
 def refuse_other(
@@ -136,22 +157,20 @@ def refuse_other(
 
 
 def _input_differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
-    # Folders are not compared: the same files may be named from another place.
-    before = [(Path(entry["name"]).name, entry["size"], entry["mtime"]) for entry in old]
-    after = [(Path(entry["name"]).name, entry["size"], entry["mtime"]) for entry in new]
-    if before == after:
-        return []
-    if len(before) != len(after):
-        return [f"inputs: {len(before)} files -> {len(after)} files"]
-    changed = [
-        f"input {one[0]}: {_change(one, other)}" for one, other in zip(before, after, strict=True) if one != other
-    ]
+    if len(old) != len(new):
+        return [f"inputs: {len(old)} files -> {len(new)} files"]
+    both = [(Path(one["name"]).name, _change(one, other)) for one, other in zip(old, new, strict=True)]
+    changed = [f"input {name}: {change}" for name, change in both if change]
     return changed[:5] + ([f"... and {len(changed) - 5} more inputs"] if len(changed) > 5 else [])
 
 
-def _change(old: tuple[str, int, int], new: tuple[str, int, int]) -> str:
-    if old[0] != new[0]:
-        return f"-> {new[0]}"
-    if old[1] != new[1]:
-        return f"{old[1]:,} -> {new[1]:,} bytes"
-    return "the same size, but written at another time"
+def _change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return how an input differs from before, "" if it does not."""
+    # Folders are not compared: the same files may be named from another place.
+    if (name := Path(new["name"]).name) != Path(old["name"]).name:
+        return f"-> {name}"
+    if old["size"] != new["size"]:
+        return f"{old['size']:,} -> {new['size']:,} bytes"
+    if old.get(CONTENT, new[CONTENT]) != new[CONTENT]:
+        return "the same size, but another content"
+    return "" if old["mtime"] == new["mtime"] else "the same size, but written at another time"

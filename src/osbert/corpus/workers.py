@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
+from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.corpus.encode import Portion, PortionTokens, encode_portion
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
@@ -41,7 +41,8 @@ def encode_in_order(
     waiting: deque[tuple[list[Future[PortionTokens]], Label]] = deque()
     try:
         for portion, label in portions:
-            waiting.append(([pool.submit(_encode, part) for part in _parts(portion)], label))
+            with holding_interrupts():  # the first jobs start the processes
+                waiting.append(([pool.submit(_encode, part) for part in _parts(portion)], label))
             del portion  # only the pool holds the text now, and only until it is sent
             # Enough portions ahead to keep all workers busy while the oldest one is finished.
             if len(waiting) > 2 * workers:
@@ -89,18 +90,6 @@ def _begin(tokenizer: AnyTokenizer, settings: BuildSettings) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker has a core of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     end_with_parent()
-
-
-def end_with_parent() -> None:
-    """End this process when its parent is gone: a parent that is killed cannot end its children."""
-
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _encode(portion: Portion) -> PortionTokens:

@@ -59,7 +59,7 @@ def _part(batch: Batch, rows: Places) -> Batch:
 def _within(target: BatchTarget, places: Tensor, count: int) -> BatchTarget:
     """Return the labels of those of `count` tokens or sequences that have the indices `places`, reindexed."""
     # A map from old to new indices; -1 for those that are not in this half, whose labels are dropped.
-    moved = torch.full((count,), -1).index_copy_(0, places, torch.arange(len(places)))[target.index]
+    moved = torch.full((count,), -1, dtype=torch.int64).index_copy_(0, places, torch.arange(len(places)))[target.index]
     kept = moved >= 0
     labels = target.labels[kept]
     weights = None if target.weights is None else target.weights[kept]

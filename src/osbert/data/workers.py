@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from osbert.child_processes import holding_interrupts
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 
@@ -82,7 +83,8 @@ class _Worker:
         self.process = context.Process(
             target=_work, args=(theirs, source, cursor, turn, workers), name="osbert-loader", daemon=True
         )
-        self.process.start()
+        with holding_interrupts():
+            self.process.start()
         # With this copy open, the end of the child would not be seen as EOF.
         theirs.close()
 

@@ -20,6 +20,9 @@ TOGETHER = 2**18
 Encoded = tuple[Record, Sequence[Example]]
 """A record and its sequences."""
 
+CLASSES, LOWEST = 100, 20
+"""Most classes whose F1 is printed, and how many of more: those with the lowest one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -109,9 +112,24 @@ def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[R
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Format the F1 of each class of a task; "-" for a class that neither labels nor predictions have."""
+    """Format the F1 of each class of a task; "-" for a class that neither labels nor predictions have.
+
+    Of more than CLASSES classes, those with the lowest F1 only.
+    """
     found = {name: metrics.get(f"f1/{name}") for name in task.classes}
+    if len(found) > CLASSES:
+        scored = {name: score for name, score in found.items() if score is not None}
+        found = {name: scored[name] for name in sorted(scored, key=scored.__getitem__)[:LOWEST]}
     return {name: "-" if score is None else f"{score:.4f}" for name, score in found.items()}
+
+
+def classes_left_out(task: Task, metrics: Mapping[str, float]) -> str:
+    """Describe the classes that `class_scores` leaves out; "" if it has all."""
+    if len(task.classes) <= CLASSES:
+        return ""
+    scored = sum(f"f1/{name}" in metrics for name in task.classes)
+    absent = f", and {len(task.classes) - scored:,} are in none of these rows" if scored < len(task.classes) else ""
+    return f"the lowest {min(LOWEST, scored):,} of {scored:,} classes{absent}"
 
 
 def require_labels(records: Sequence[Record]) -> None:

@@ -68,6 +68,7 @@ class Engine(PieceModel):
         self.remarks = source.remarks
         self.writing = source.writing
         self.pieces = pieces
+        self.unusable_head = source.unusable_heads.get("mlm", "")
         self.masks = (
             pieces if backend.architecture.direction == "both" and not backend.architecture.has_decoder else None
         )

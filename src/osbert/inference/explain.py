@@ -75,11 +75,7 @@ def explain_records(
             owners.append(place)
             weights += one.weights
     head = engine.learner.heads[task.name]
-    score: BatchScore = (
-        PairScore(engine.learner, head, weights)
-        if isinstance(head, ApartHead)
-        else OutputScore(engine.learner, task.name, weights)
-    )
+    score: BatchScore = PairScore(head, weights) if isinstance(head, ApartHead) else OutputScore(task.name, weights)
     found: list[list[Explanation]] = [[] for _ in records]
     for place, explained in zip(owners, explain(engine.learner, scored, score, options, engine.tokenizer)):
         found[place].append(explained)
@@ -112,5 +108,5 @@ def explain_masks(
     pieces = [piece or one for one in likeliest]
     records = [ScoredRecord(label=one, texts=(text,), examples=[example], words=held) for one in pieces]
     ids = [tokenizer.vocabulary.index(one) for one in pieces]
-    score = MaskScore(engine.learner, head, masks.tolist(), ids)
+    score = MaskScore(head, masks.tolist(), ids)
     return explain(engine.learner, records, score, options, tokenizer)

@@ -14,7 +14,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.generate import TextWriter
-from osbert.inference.score import language_model, score_samples
+from osbert.inference.score import language_model, require_usable_head, score_samples
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
@@ -40,6 +40,8 @@ class PieceModel:
     """The task that the model was fine-tuned for, None for an encoder."""
     pieces: MaskedLanguageHead | None
     """The language head, None if the model has none."""
+    unusable_head: str
+    """Why the folder's language head is not used, "" if it is, or if there is none."""
     masks: MaskedLanguageHead | None
     """The language head if it predicts masked pieces, else None."""
     writing: WritingDefaults
@@ -74,6 +76,7 @@ class PieceModel:
         (True, True, 4)
         """
         if self.masks is None:
+            require_usable_head(self)
             raise UserError(
                 f"The model in {self.folder} does not predict masked pieces: that needs an encoder pretrained on "
                 "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",

@@ -24,6 +24,7 @@ class PieceSource(Protocol):
     pieces: MaskedLanguageHead | None
     masks: MaskedLanguageHead | None
     tokenizer: AnyTokenizer
+    unusable_head: str
 
     @property
     def learner(self) -> Learner:
@@ -35,9 +36,20 @@ def predicts_pieces(engine: PieceSource) -> bool:
     return engine.pieces is not None and not engine.learner.backbone.architecture.has_decoder
 
 
+def require_usable_head(engine: PieceSource) -> None:
+    """Raise UserError with the reason if the folder has a language head that cannot be used."""
+    if engine.unusable_head:
+        raise UserError(
+            f"The head for pieces in {engine.folder} cannot be used: {engine.unusable_head}. "
+            f"osbert convert {engine.folder} NEW lists all tensors.",
+            code="unsupported-model",
+        )
+
+
 def language_model(engine: PieceSource) -> LanguageModel:
     """Return the model with its language head. Raises UserError if it has none, or is an encoder-decoder."""
     if engine.pieces is None or not predicts_pieces(engine):
+        require_usable_head(engine)
         raise UserError(
             f"The model in {engine.folder} has no head for masked or next pieces of a text. Pretrained encoders and "
             "left-to-right models have one; exported and fine-tuned models, encoder-decoders, ELMo and CoVe do not.",

@@ -32,6 +32,7 @@ from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.contract import Head, Learner
+from osbert.models.random_numbers import drawing
 from osbert.tasks import Task
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
@@ -86,8 +87,10 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
         )
     found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
-    heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
-    learner = Learner(source.backbone, heads | pretraining_heads(source.backbone, tensors, writes=source.writes)).eval()
+    with drawing():
+        heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
+        heads |= pretraining_heads(source.backbone, tensors, writes=source.writes)
+    learner = Learner(source.backbone, heads).eval()
     filled = fill_heads(tensors, learner)
     if own:
         Report(rows=tuple(filled)).require_complete(where)

@@ -39,7 +39,7 @@ from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.random_numbers import DRAWING
+from osbert.models.random_numbers import drawing
 from osbert.objectives import Objective
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -88,6 +88,8 @@ class Folder:
         self.commit = location.commit
         self.opening = opening
         self.checkpoint = checkpoint
+        self.unusable_heads: dict[str, str] = {}
+        """Why a head of pretraining that has weights here is not among `heads`, which fills this, by name."""
 
     def __str__(self) -> str:
         """Return the path, for messages."""
@@ -184,18 +186,21 @@ class Folder:
         Raises UserError if a weight of the task's head, or of the pooler that it reads, is missing.
         """
         if self.task:
-            with DRAWING:
+            with drawing():
                 heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
             self._filled(heads).require_complete(str(self))
             return heads
         # New heads draw random weights, which must not change the caller's random numbers.
-        with DRAWING, torch.random.fork_rng(devices=[]):
+        with drawing(), torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
         if "mlm" in heads and getattr(self.architecture, "query_vector", False):
             self.backbone.read_as_query(self.tokenizer.mask)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
-        return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
+        for name, report in reports.items():
+            if faults := [row for row in report.rows if row in report.problems or row.status == "new"]:
+                self.unusable_heads[name] = f"{faults[0].name}: {faults[0].remark}"
+        return {name: heads[name] for name in reports if name not in self.unusable_heads}
 
     @property
     def writes(self) -> Writing | None:
@@ -238,7 +243,8 @@ class Folder:
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
         prompts = sentence_files.prompt_remarks(self.path)
-        return (*self.location.remarks, *report.remarks, *texts, *prompts)
+        tokenizer = getattr(self.tokenizer, "remarks", ())
+        return (*self.location.remarks, *report.remarks, *texts, *tokenizer, *prompts)
 
     @property
     def has_pooler(self) -> bool:
@@ -280,7 +286,7 @@ class Folder:
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
-        with DRAWING:
+        with drawing():
             return assemble(self.architecture, self.tensors, where=self.path)
 
     def _filled(self, heads: Mapping[str, Head]) -> Report:

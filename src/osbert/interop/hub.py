@@ -11,12 +11,14 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
 from osbert.files import write_text
+from osbert.interop.hub_checks import check_below, check_file_name, check_metadata
 from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
@@ -192,12 +194,12 @@ class _Repository:
             )
         return cls(name, revision or "main")
 
-    @property
+    @cached_property
     def cache(self) -> Path:
-        """Return the folder of this repository in the hub's cache."""
+        """The folder of this repository in the hub's cache, which stays the same if the current folder changes."""
         from huggingface_hub import constants
 
-        return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{self.name.replace('/', '--')}"
+        return Path(constants.HF_HUB_CACHE).expanduser().resolve() / f"models--{self.name.replace('/', '--')}"
 
     def located(self, watch: Callable[[Any], None]) -> ModelLocation:
         """Return the model from the cache or from the hub. Raises UserError as `locate`."""
@@ -208,7 +210,8 @@ class _Repository:
         if constants.HF_HUB_OFFLINE:
             return self._cached(
                 UserError(
-                    f"{self._title} is not in the cache, and HF_HUB_OFFLINE is set.{self._also}", code="not-downloaded"
+                    f"{self._before}{self._title} is not in the cache, and HF_HUB_OFFLINE is set.",
+                    code="not-downloaded",
                 )
             )
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -305,7 +308,11 @@ class _Repository:
                 meter.done += int(count or 0)
                 watch(DownloadProgress(self.name, file, meter.done, meter.total))
 
-        path = Path(hf_hub_download(self.name, file, revision=commit, library_name="osbert", tqdm_class=Meter))
+        check_file_name(file)
+        options: dict[str, Any] = {"cache_dir": self.cache.parent, "library_name": "osbert", "tqdm_class": Meter}
+        with check_metadata(commit):
+            path = Path(hf_hub_download(self.name, file, revision=commit, **options))
+        check_below(path, self.cache)
         if path != self._snapshot(commit) / file and not (self._snapshot(commit) / file).is_file():
             raise ValueError(f"{file} is of another commit")
 
@@ -324,10 +331,12 @@ class _Repository:
         return self.name if self.revision == "main" else f"{self.name}@{self.revision}"
 
     def _failure(self, file: str = "") -> Failure:
-        return Failure(self.name, self.revision, self.cache.parent, file=file, also="" if file else self._also)
+        return Failure(self.name, self.revision, self.cache.parent, file=file, before="" if file else self._before)
 
     @property
-    def _also(self) -> str:
-        """The end of a message: other meanings that the name could have had."""
-        near = nearest(self.name, packaged_names())
-        return f" There is no folder of that name here either.{near}"
+    def _before(self) -> str:
+        """The beginning of a message: most often a folder's name is mistyped, so the hub is named second."""
+        parent = Path(self.name).parent
+        folders = [str(path) for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+        near = nearest(self.name, [*folders, *packaged_names()])
+        return f"There is no folder {self.name} here.{near} As a model of the hub: "

@@ -15,14 +15,14 @@ _HELP = "https://huggingface.co/docs/huggingface_hub/package_reference/environme
 class Failure:
     """The failed operation: the listing of a repository at a revision, or the download of a `file` into the cache.
 
-    `also`: the end of the message, with other meanings of the name.
+    `before`: the beginning of the message, with the other meaning of the name.
     """
 
     name: str
     revision: str
     cache: Path
     file: str = ""
-    also: str = ""
+    before: str = ""
 
     @property
     def what(self) -> str:
@@ -52,9 +52,9 @@ def explain(error: Exception, failure: Failure) -> UserError:
             f"{failure.what} has not come whole from {hub}. Give the command again.", code="not-downloaded"
         )
     return UserError(
-        f"{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the network, and "
-        f"HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the same command "
-        f"goes on after them.{failure.also}",
+        f"{failure.before}{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the "
+        f"network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the "
+        "same command goes on after them.",
         code="not-downloaded",
     )
 
@@ -81,8 +81,8 @@ def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
     refused = "Invalid credentials" in error.response.headers.get("X-Error-Message", "")
     if isinstance(error, RepositoryNotFoundError) or status == 404 or (status == 401 and not refused):
         return (
-            f"{name} is not at {hub}: check the spelling. If it is private, set HF_TOKEN to a token that may read it."
-            f"{failure.also}",
+            f"{failure.before}{name} is not at {hub}: check the spelling. If it is private, set HF_TOKEN to a token "
+            "that may read it.",
             "unknown-model",
         )
     if status in (401, 403):

@@ -1,14 +1,15 @@
 """Checks of a tokenizer.json for values on which the tokenizers library would abort, hang or run out of memory.
 
 The library panics on many wrong values, which `guarded.native` catches. Other values end the process or never return: a
-prefix that cuts a piece inside a character, pieces of a million characters, replacements that double a text many times.
-This module refuses them.
+prefix that cuts a piece inside a character, pieces of a million characters, words without a limit, replacements that
+double a text many times. This module refuses them.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -19,19 +20,39 @@ PIECES = 1 << 20
 """Most pieces of a vocabulary, here and in a vocab.txt. XLM-V has 901,629, the most of any known encoder."""
 PIECE = 1000
 """Most characters of a piece."""
+AFFIX = 100
+"""Most characters of a prefix of pieces inside words, or a suffix of those that end one."""
 NODES = 1_000_000
 """Nodes of a Unigram model's trie (one of 340 bytes per distinct prefix) that are always allowed."""
 NODE_BYTES = 16
 """Bytes of the file required for each further node."""
 STEPS = 2000
-"""Most values in the parts other than the model."""
-GROWTH = 10_000
-"""Most times that normalizers and pre-tokenizers may lengthen a text."""
+"""Most values in parts that work together."""
+GROWTH = 5000
+"""Most times that normalizers and pre-tokenizers may lengthen a text, a decoder a piece. ALBERT's may 2,400 times."""
 COMPATIBILITY = 18
 """Most characters that NFKC, NFKD or a precompiled map makes from one character."""
-BYTES = 3
-"""Most characters that ByteLevel makes from one character: one per byte."""
-PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+GROWN = {
+    "NFKC": COMPATIBILITY,
+    "NFKD": COMPATIBILITY,
+    "NFC": 3,
+    "NFD": 4,
+    "Lowercase": 2,
+    "BertNormalizer": 3,  # spaces on both sides of an ideograph
+    "Metaspace": 2,  # a mark before each piece, which may be one character
+    "ByteLevel": 5,  # a character per byte, and a space before each piece
+}
+"""Most characters that a step makes from one character; 1 where it is missing here."""
+CONSUMES = re.compile(
+    r"(?:(?:\\[dDsSwWnrt]|[^\\\[\](){}*+?|.^$]|\[\^?[^\[\]\\&^]+\])(?:\+|\{[1-9][0-9]*,?\})?)+", re.ASCII
+)
+"""Patterns that match no empty text for certain: plain characters and simple sets, each once or more.
+
+Oniguruma, which searches for them, has more forms than Python's `re`, and reads some forms otherwise: `a{1}?` matches
+an empty text there, as `(?=.)` and `a\\K` do.
+"""
+PARTS = (("normalizer", "pre_tokenizer"), ("post_processor",), ("decoder",))
+"""The parts other than the model, together where one works on the output of the other."""
 
 Content = Mapping[str, Any]
 
@@ -54,10 +75,12 @@ def check_tokenizer(content: Content, size: int) -> None:
                 f"the piece {piece!r} has the id {number!r}, but an id must be a number below {PIECES:,}.",
                 code="unusable-tokenizer",
             )
+    _check_words(model)
     _check_prefix(model)
     if model.get("type") == "Unigram" or isinstance(model.get("vocab"), list):
         _check_tree([piece for piece, _ in pieces], size)
-    _check_parts([content.get(part) for part in PARTS])
+    for parts in PARTS:
+        _check_parts([content.get(part) for part in parts])
 
 
 def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
@@ -69,6 +92,19 @@ def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
         yield from ((entry[0], number) for number, entry in enumerate(vocabulary))
     else:
         raise UserError("its model has no vocabulary.", code="unusable-tokenizer")
+
+
+def _check_words(model: Content) -> None:
+    """Raise UserError if WordPiece would search a word of any length: its time grows with the cube of the length."""
+    longest = model.get("max_input_chars_per_word", 0)
+    if type(longest) is not int or not 0 <= longest <= PIECE:
+        raise UserError(
+            f"max_input_chars_per_word is {longest!r}, but must be a number up to {PIECE:,}; BERT has 100.",
+            code="too-large",
+        )
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(str(model.get(name) or "")) > AFFIX:
+            raise UserError(f"{name} has more than {AFFIX} characters; BERT's prefix is '##'.", code="too-large")
 
 
 def _check_prefix(model: Content) -> None:
@@ -117,17 +153,38 @@ def _check_parts(parts: list[Any]) -> None:
                 code="too-large",
             )
         if growth > GROWTH:
-            raise UserError(f"its normalizers can make a text more than {GROWTH:,} times as long.", code="too-large")
+            raise UserError(
+                f"its normalizers, pre-tokenizers or decoders can make a text more than {GROWTH:,} times as long.",
+                code="too-large",
+            )
 
 
 def _growth(step: Content) -> int:
     """Return the factor by which a step of the tokenizer can lengthen a text."""
     kind = step.get("type")
     if kind == "Replace":
-        return max(1, len(str(step.get("content", ""))))
+        content = len(str(step.get("content", "")))
+        # An empty match puts the content before each character, and one at the end; the characters stay.
+        return max(1, content) if _consumes(step.get("pattern")) else 1 + 2 * content
+    if kind == "Prepend":
+        return 1 + len(str(step.get("prepend", "")))
     if kind == "Precompiled":
         return max(COMPATIBILITY, _longest(step.get("precompiled_charsmap")))
-    return {"NFKC": COMPATIBILITY, "NFKD": COMPATIBILITY, "ByteLevel": BYTES}.get(str(kind), 1)
+    return GROWN.get(str(kind), 1)
+
+
+def _consumes(pattern: Any) -> bool:
+    """Return whether each match of a pattern has a character for certain.
+
+    >>> [_consumes({"Regex": pattern}) for pattern in (" {2,}", "\\\\s+", "", "(?=.)", "a{1}?", "x*", "a\\\\K")]
+    [True, True, False, False, False, False, False]
+    >>> _consumes({"String": "a"}), _consumes({"String": ""})
+    (True, False)
+    """
+    form, text = next(iter(pattern.items())) if isinstance(pattern, dict) and len(pattern) == 1 else ("", "")
+    return isinstance(text, str) and (
+        bool(CONSUMES.fullmatch(text)) if form == "Regex" else form == "String" and text != ""
+    )
 
 
 def _longest(encoded: Any) -> int:

@@ -86,9 +86,9 @@ class StreamStates(nn.Module):
     def __init__(self, *, streams: int, layers: int, length: int, width: int) -> None:
         """Allocate room for `length` = M tokens a stream."""
         super().__init__()
-        self.register_buffer("states", torch.zeros(TURNS, streams, layers, length, width))
+        self.register_buffer("states", torch.zeros(TURNS, streams, layers, length, width, dtype=torch.float32))
         self.register_buffer("counts", torch.zeros(TURNS, streams, dtype=torch.int64))
-        self.register_buffer("records", torch.full((TURNS, streams), -1))
+        self.register_buffer("records", torch.full((TURNS, streams), -1, dtype=torch.int64))
 
     def of(self, records: Tensor, most: int) -> Past:
         """Return the past of the sequences of `records` (B,)."""

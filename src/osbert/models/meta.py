@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from osbert.models.random_numbers import SinglePrecision
+
 Made = TypeVar("Made", bound=nn.Module)
 
 
@@ -37,7 +39,7 @@ def without_memory() -> Iterator[None]:
     Initialising a tensor without memory does nothing, but imports torch._dynamo, which takes as long as importing
     torch. So it is skipped.
     """
-    with torch.device("meta"), FirstValuesLeftOut():
+    with torch.device("meta"), FirstValuesLeftOut(), SinglePrecision():
         yield
 
 

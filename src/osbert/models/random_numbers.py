@@ -1,21 +1,54 @@
-"""torch's random numbers. A process has one generator per device, so only one thread at a time may seed and use it."""
+"""torch's random numbers and new layers. A process has one generator per device, so one thread at a time may use it."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 DRAWING = threading.RLock()
 """Lock for seeding and using torch's global generators, so that runs in two threads have the same results as alone."""
 
 
+FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+"""The functions by which torch's layers make their weights, in the global default dtype unless one is given."""
+
+
+class SinglePrecision(TorchFunctionMode):
+    """A mode in which new layers are float32, whatever torch.set_default_dtype says.
+
+    The global default stays as it is: other threads would see a change of it.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the function; one of FACTORIES without a dtype makes float32."""
+        named = dict(kwargs or {})
+        if function in FACTORIES and named.get("dtype") is None:
+            named["dtype"] = torch.float32
+        return function(*args, **named)
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Make new layers in float32 inside the block, with torch's global generator for this thread alone."""
+    with DRAWING, SinglePrecision():
+        yield
+
+
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's random numbers inside the block, and restore the caller's state afterwards."""
-    with DRAWING, torch.random.fork_rng(devices=[]):
+    """Make new layers inside the block as `drawing`, from a seed; the caller's random numbers are restored."""
+    with drawing(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 

@@ -63,7 +63,7 @@ class AnnotatedTable(Table):
                 problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
                 whole = record if len(found) == 1 else {}  # of several rows none is the record
-                yield from (replace(row_of(one, row.line), record=whole) for one in found)
+                yield from (replace(row_of(one, row.line), record=whole, nonfinite=row.nonfinite) for one in found)
 
 
 def is_whole(path: Path) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from osbert.errors import UserError, nearest
 
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
+DOCUMENT = "doc"
+"""A name of a column with texts, or with their numbers: taken for texts where no other name is usual."""
 PAIRS = (
     ("text", "pair"),
     ("text_a", "text_b"),
@@ -81,6 +83,7 @@ def is_known(name: str) -> bool:
     plain = name.strip().lower()
     known = {
         *TEXTS,
+        DOCUMENT,
         *(one for pair in PAIRS for one in pair),
         *(one for tier in (*_CLASSES, *_NUMBERS) for one in tier),
     }
@@ -133,6 +136,8 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
             if first in by_name and second in by_name:
                 return by_name[first], by_name[second]
     found = [by_name[name] for name in TEXTS if name in by_name]
+    if not found and DOCUMENT in by_name:
+        found = [by_name[DOCUMENT]]
     if not found and len(by_name) == 1:
         found = list(by_name.values())
     if len(found) > 1:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from osbert.errors import UserError
+from osbert.reading.unpacking_limit import UnpackingLimit
 
 BUFFER = 1 << 16
 """Buffer size in bytes for reading a table."""
@@ -50,7 +51,7 @@ class Stream(io.RawIOBase):
             return self.readall()
         try:
             data = self.raw.read(size)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.ReadError) as error:
+        except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
             raise self._damaged(error) from error
         except Exception as error:
             if type(error).__name__ == "ZstdError":  # its class is in a library that is imported only when needed
@@ -106,9 +107,15 @@ class Members(io.RawIOBase):
     FEED = 2048
     """Compressed bytes per read: few, since each can expand to tens of thousands."""
 
-    def __init__(self, raw: BinaryIO, start: Callable[[], Member], *, padding: bytes = b"") -> None:
-        """Read from `raw`, with a new decompressor from `start` for each member; `padding` may follow a member."""
+    def __init__(
+        self, raw: BinaryIO, limit: UnpackingLimit, start: Callable[[], Member], *, padding: bytes = b""
+    ) -> None:
+        """Read from `raw`, with a new decompressor from `start` for each member; `padding` may follow a member.
+
+        `limit` counts the content.
+        """
         self.raw = raw
+        self.limit = limit
         self.start = start
         self.padding = padding
         self.member: Member | None = None
@@ -158,6 +165,7 @@ class Members(io.RawIOBase):
             self.member, self.begun = self.start(), True
         member, data, self.fed = self.member, self.fed, b""
         piece = member.decompress(data, most)
+        self.limit.add_data(piece)
         if member.eof:
             self.member, self.fed = None, member.unused_data
         return piece
@@ -215,11 +223,11 @@ class _Frame:
         return self.inner.decompress(data)
 
 
-COMPRESSIONS: dict[str, Callable[[BinaryIO], Members]] = {
-    ".gz": lambda raw: Members(raw, _Gzip, padding=b"\0"),
-    ".xz": lambda raw: Members(raw, partial(lzma.LZMADecompressor, memlimit=_window(raw)), padding=b"\0"),
-    ".bz2": lambda raw: Members(raw, bz2.BZ2Decompressor),
-    ".zst": lambda raw: Members(raw, partial(_Frame, _window(raw))),
+COMPRESSIONS: dict[str, Callable[[BinaryIO, UnpackingLimit], Members]] = {
+    ".gz": lambda raw, limit: Members(raw, limit, _Gzip, padding=b"\0"),
+    ".xz": lambda raw, limit: Members(raw, limit, partial(lzma.LZMADecompressor, memlimit=_window(raw)), padding=b"\0"),
+    ".bz2": lambda raw, limit: Members(raw, limit, bz2.BZ2Decompressor),
+    ".zst": lambda raw, limit: Members(raw, limit, partial(_Frame, _window(raw))),
 }
 
 
@@ -251,18 +259,23 @@ def split_compressions(name: str) -> tuple[str, list[str]]:
             return name, packed
 
 
-def decompress(raw: BinaryIO, name: str, *, shown: str) -> Stream:
-    """Return the decompressed content of an open file, by the endings of `name`; `shown` is its name in messages."""
+def decompress(raw: BinaryIO, name: str, *, shown: str, limit: UnpackingLimit) -> Stream:
+    """Return the decompressed content of an open file, by the endings of `name`; `shown` is its name in messages.
+
+    `limit`: of the file on disk, which may be an archive with this one.
+    """
     endings = split_compressions(name)[1]
     if len(endings) > NESTED:
         raise UserError(
             f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.", code="too-large"
         )
     for ending in endings:
-        raw = cast(BinaryIO, COMPRESSIONS[ending](raw))
+        raw = cast(BinaryIO, COMPRESSIONS[ending](raw, limit))
     return Stream(raw, name=shown)
 
 
 def open_packed(path: Path) -> io.BufferedReader:
     """Open a file and decompress it by the endings of its name. Reading damaged data raises UserError."""
-    return io.BufferedReader(decompress(path.open("rb"), path.name, shown=str(path)), BUFFER)
+    raw = path.open("rb")
+    limit = UnpackingLimit(str(path), os.fstat(raw.fileno()).st_size)
+    return io.BufferedReader(decompress(raw, path.name, shown=str(path), limit=limit), BUFFER)

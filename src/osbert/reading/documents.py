@@ -28,7 +28,8 @@ PROBED = 1000
 
 Documents = Literal["file", "blank-line", "line"]
 
-_SEPARATORS = {"blank-line": re.compile(r"\n(?:[^\S\n]*\n)+"), "line": re.compile(r"\n")}
+_SEPARATORS = {"blank-line": re.compile(r"\n\s*\n"), "line": re.compile(r"\n\s*")}
+"""Runs of blank lines are one match, which is much faster than one each."""
 _SENTENCE_ENDS = (". ", "! ", "? ", "。", "！", "？", "… ")
 
 

@@ -34,6 +34,7 @@ _BOMS = (
 )
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's declaration of the delimiter (sep=;), a line before the first row."""
+_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 LONGEST_LINE = 1 << 22
@@ -334,11 +335,13 @@ def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[s
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that gives most lines as many cells as the first; a comma if there is none."""
 
-    def share(delimiter: str) -> float:
+    def share(delimiter: str, lines: Sequence[str] = lines) -> float:
         widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
         return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
 
-    best = max(_DELIMITERS, key=share)  # ties go to the earlier: a tab is never part of a sentence
+    # Ties go to the one that is no decimal comma, then to the earlier: a tab is never part of a sentence.
+    plain = [_DECIMAL_COMMA.sub(".", line) for line in lines]
+    best = max(_DELIMITERS, key=lambda delimiter: (share(delimiter), share(delimiter, plain)))
     return best if share(best) > 0 else ","
 
 
@@ -390,7 +393,7 @@ def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        float(cell.replace(",", ".", 1))
     except ValueError:
         return False
     return True

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Literal, Self, cast
 
 from osbert.errors import Problems, UserError
 from osbert.reading.compression import NESTED, Stream, decompress, split_compressions
+from osbert.reading.unpacking_limit import UnpackingLimit
 from osbert.remote.addresses import local_copy
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
@@ -129,6 +130,7 @@ class OpenInput:
         self.source = source
         self.repairs = repairs
         self._file: BinaryIO | None = None
+        self._limit = UnpackingLimit(str(source.path), source.size)
 
     def position(self) -> int:
         """Return the number of bytes read from the file on disk."""
@@ -145,7 +147,7 @@ class OpenInput:
             raise UserError(
                 f"{shown}: more than {NESTED} archives inside each other. Unpack it first.", code="too-large"
             )
-        stream = decompress(raw, name, shown=shown)
+        stream = decompress(raw, name, shown=shown, limit=self._limit)
         kind = kind_of(name)
         if kind == "tar":
             yield from self._members(stream, shown, depth)
@@ -172,6 +174,8 @@ class OpenInput:
         kept: list[tarfile.TarInfo] = vars(archive)["members"]
         while (member := archive.next()) is not None:
             kept.clear()  # the archive would keep a record of every file it has passed
+            if member.issparse():
+                self._limit.add(member.size)  # its holes take no bytes in the archive
             hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
             handle = archive.extractfile(member) if member.isfile() and not hidden else None
             if handle is not None:
@@ -179,7 +183,10 @@ class OpenInput:
 
 
 class _Header(tarfile.TarInfo):
-    """The header of a file in an archive. tarfile would treat a damaged or missing header as the end."""
+    """The header of a file in an archive.
+
+    tarfile would treat a damaged or missing header as the end, and fails on a sparse map that is no list of numbers.
+    """
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -188,7 +195,7 @@ class _Header(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except tarfile.HeaderError as error:
+        except (tarfile.HeaderError, ValueError, LookupError, OverflowError) as error:  # the latter of a sparse map
             raise tarfile.ReadError(str(error)) from error
 
 

@@ -27,11 +27,13 @@ GIVE = (
 class MemoryTable(Table):
     """Rows in memory; messages say "row 3", counted from 1, or "dev, row 3" if there are several splits.
 
-    `split`: the user's name of the rows, "" for rows without splits.
+    `split`: the user's name of the rows, "" for rows without splits. `index`: that of a DataFrame, with an integer for
+    each row; then messages say "index 3". Without it rows are counted.
     """
 
     objects: Sequence[Mapping[str, Any]]
     split: str = ""
+    index: Sequence[int] = ()
     path: Path = Path()
 
     @property
@@ -45,8 +47,9 @@ class MemoryTable(Table):
         return f"the {self.split} data" if self.split else "the data"
 
     def rows(self, problems: Problems) -> Iterable[Row]:  # type: ignore[override]
-        """Yield the rows, numbered from 1; the checks of files in `problems` do not apply to them."""
-        return (row_of(value, number) for number, value in enumerate(self.objects, 1))
+        """Yield the rows with their numbers; the checks of files in `problems` do not apply to them."""
+        numbers = self.index or range(1, 1 + len(self.objects))
+        return (row_of(value, number) for number, value in zip(numbers, self.objects, strict=True))
 
 
 def tables(data: Data) -> dict[str, Origin]:
@@ -64,11 +67,21 @@ def _origin(data: Data, split: str) -> Origin:
         return Path(data)
     objects = _objects(data, split)
     columns = tuple({name: None for value in objects for name in value})
-    form = Format(kind="rows", encoding="", columns=columns, unit="row")
-    table = MemoryTable(objects=objects, split=split, format=form)
+    index = _index(data)
+    form = Format(kind="rows", encoding="", columns=columns, unit="index" if index else "row")
+    table = MemoryTable(objects=objects, split=split, index=index, format=form)
     if not objects:
         raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.", code="no-data")
     return annotated(table) or table
+
+
+def _index(data: Data) -> list[int]:
+    """Return the index of a pandas DataFrame if it has another integer for each row; [] for other data."""
+    index = getattr(data, "index", None)
+    if not (hasattr(data, "columns") and getattr(index, "is_unique", False)):
+        return []
+    numbers: list[Any] = index.tolist()  # type: ignore[union-attr] # what is unique is an index
+    return numbers if all(type(number) is int for number in numbers) else []
 
 
 def _objects(data: Data, split: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from osbert.errors import Problems, UserError, nearest
 from osbert.guarded import parse_json
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import Input, Repairs
+from osbert.reading.unpacking_limit import UnpackingLimit
 
 BUFFER = 1 << 20
 """Number of bytes of a column read at a time."""
@@ -76,9 +77,20 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:
+            _require_bounded(path, table.metadata)
             yield table
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read ({error}).", code="wrong-format") from error
+
+
+def _require_bounded(path: Path, metadata: Any) -> None:
+    """Raise UserError if a file holds far more values than bytes: repeated values and nulls take next to none."""
+    limit = UnpackingLimit(str(path), path.stat().st_size)
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        limit.add_values(group.num_rows)
+        for column in range(group.num_columns):
+            limit.add_values(group.column(column).num_values)  # of a column of lists those in the lists
 
 
 def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:

@@ -34,6 +34,8 @@ class Row:
     nested: frozenset[str] = frozenset()
     blank: bool = False
     record: Mapping[str, Any] = field(default_factory=dict)
+    nonfinite: frozenset[str] = frozenset()
+    """Columns with NaN or infinity in them, for which JSON has no number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,14 +178,24 @@ Origin: TypeAlias = Path | Table
 
 def row_of(value: Mapping[str, Any], line: int) -> Row:
     """Return the row of a JSON object or a similar mapping. NaN, which pandas writes, becomes null."""
-    value = _without_nan(value)
+    nonfinite = frozenset(name for name, cell in value.items() if _holds_nonfinite(cell))
+    value = _without_nan(value) if nonfinite else dict(value)
     return Row(
         line=line,
         values={name: _text(cell) for name, cell in value.items()},
         source=value,
         nulls=frozenset(name for name, cell in value.items() if cell is None),
         nested=frozenset(name for name, cell in value.items() if isinstance(cell, list | dict)),
+        nonfinite=nonfinite,
     )
+
+
+def _holds_nonfinite(cell: Any) -> bool:
+    if isinstance(cell, float):
+        return not math.isfinite(cell)
+    if isinstance(cell, list | dict):
+        return any(map(_holds_nonfinite, cell.values() if isinstance(cell, dict) else cell))
+    return False
 
 
 def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,7 +242,9 @@ class StoredFolder(OutputFolder):
     def _local(self) -> dict[str, tuple[int, int]]:
         """Return size and time of change of the local files that are whole: no hidden ones, no half checkpoint."""
         found = {}
-        for path in (Path(folder, name) for folder, _, names in os.walk(self.path) for name in names):
+        for path in (
+            Path(folder, name) for folder, _, names in os.walk(self.path, onerror=_refuse_unreadable) for name in names
+        ):
             name = path.relative_to(self.path).as_posix()
             inside = name.startswith(f"{self.form.checkpoints}/") if self.form.checkpoints else False
             hidden = any(part.startswith(".") for part in name.split("/"))
@@ -339,3 +341,9 @@ def output_folder(
 def _number(step: str) -> int:
     found = STEP.search(step)
     return int(found[1]) if found else -1
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """Raise the error of a folder that cannot be read, for `os.walk`, which would leave it out without a word."""
+    if not isinstance(error, FileNotFoundError):  # another thread removes old checkpoints meanwhile
+        raise error

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from osbert.corpus.shards import Corpus
+from osbert.corpus.state import changed_inputs
+from osbert.terminal import counted
 from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -54,6 +56,14 @@ def verified_text(corpus: Corpus) -> str:
         "The copied files are what was written when the corpus was built. The pieces stay in the store: of them only "
         "the sizes were compared."
     )
+
+
+def changed_text(corpus: Corpus) -> Iterator[str]:
+    """Yield a remark if input files have another content now than when the corpus was built."""
+    inputs = corpus.manifest["identity"].get("inputs", ())
+    if changed := changed_inputs(inputs):
+        listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5:,} more" if len(changed) > 5 else "")
+        yield f"{len(changed):,} of {counted(len(inputs), 'input')} changed since the corpus was built: {listed}."
 
 
 def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:

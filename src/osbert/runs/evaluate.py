@@ -10,7 +10,7 @@ from typing import ClassVar
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
 from osbert.evaluation.intervals import score_intervals
-from osbert.evaluation.score import class_scores
+from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -66,9 +66,14 @@ class Evaluation:
     def lines(self) -> Iterator[str]:
         """Yield the scores, the task's own lines (of a classifier the confusion table), and the truncated texts."""
         yield counted(self.rows, "row")
-        shown = {name: f"{value:.4f}" for name, value in self.metrics.items()}
+        left_out = classes_left_out(self.task, self.metrics)
+        shown = {
+            name: f"{value:.4f}" for name, value in self.metrics.items() if not (left_out and name.startswith("f1/"))
+        }
         shown |= {f"f1/{name}": score for name, score in class_scores(self.task, self.metrics).items()}
         yield from in_columns([("score", "value"), *shown.items()])
+        if left_out:
+            yield f"F1 of {left_out}; --out FILE.json writes all."
         if (error := self.calibration_error) is not None:
             yield f"expected calibration error of the probabilities: {error:.4f}"
         yield from in_columns(self.task.details(self.predictions, self.records))

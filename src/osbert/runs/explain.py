@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
+from osbert.full_disk import disk_needed
 from osbert.interop.hub import display_name
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, local_output, shown
@@ -31,7 +32,6 @@ from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.unfinished import unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation

@@ -10,6 +10,7 @@ from osbert import recipe
 from osbert.corpus.task_options import Executor, TaskOptions  # noqa: F401 (Executor: see TextTaskOptions)
 from osbert.reading.form import Choice
 from osbert.tasks import Task
+from osbert.tasks.tables.numbers import DecimalMark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +80,6 @@ class LabelledOptions(FileOptions):
 
     label: str = ""
     """The column with the label; detected by its name if not given."""
+    decimal: DecimalMark = "auto"
+    """The decimal mark of labels that are numbers: point or comma; detected, but a comma only if all fractions have
+    it."""

@@ -14,6 +14,7 @@ from typing import Any
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, replace_file
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
@@ -33,7 +34,6 @@ from osbert.runs.row_file import RowText, require_row_file
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 WINDOW = 256
 """Rows that are read at a time, so that prompts of similar length share a batch."""

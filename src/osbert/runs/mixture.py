@@ -11,6 +11,7 @@ from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.stored import open_corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
+from osbert.full_disk import disk_needed
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, shown
@@ -27,12 +28,18 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     """Mix corpora into the folder `out`, without copying their text where the file system has hard links; return it.
 
     `weights`: one for each corpus, also as text ("3,1"), by which the tokens of an epoch are divided; none for equal
-    ones. Raises UserError, with all that is wrong, for weights that do not fit, and for corpora not built alike.
+    ones. Raises UserError, with all that is wrong, for weights that do not fit, for corpora not built alike, and for a
+    full disk.
     """
     weights = _numbers(weights)
     _check(corpora, weights)
     require_free(out)
-    with output_folder(out, FORM, inputs=corpora) as own, claim(own.path) as place, reading_copies():
+    with (
+        disk_needed(out, goes_on=""),
+        output_folder(out, FORM, inputs=corpora) as own,
+        claim(own.path) as place,
+        reading_copies(),
+    ):
         require_free(place)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
         each = weights or [1.0] * len(opened)

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from osbert.corpus.state import input_facts
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.interop.opening import Opening
@@ -110,7 +111,7 @@ class PhraseSearch:
 
         return {
             "source": open_folder(self._path, self.opening).fingerprint if self._path.is_dir() else self.source,
-            "inputs": [[source.path.name, source.size, source.mtime] for source in self.inputs],
+            "inputs": [{**facts, "name": Path(facts["name"]).name} for facts in input_facts(self.inputs)],
             "reading": json.loads(json.dumps(asdict(self.reading))),
         }
 

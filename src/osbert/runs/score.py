@@ -20,6 +20,7 @@ from osbert.analysis.scoring import ScoringOptions, TextLikelihood, perplexity
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.inference.score import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
@@ -31,13 +32,12 @@ from osbert.runs.embed.addresses import local_texts
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.predict.forms.contract import as_json, free_names
+from osbert.runs.predict.forms.contract import as_json, free_names, nonfinite_notice
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.row_file import require_row_file
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 WINDOW = 256
 """Rows that are scored together."""
@@ -176,12 +176,17 @@ class _FileScoring:
             raise UserError(f"{self.rows.name}: one text a row is scored, not pairs.", code="wrong-number-of-texts")
         self.rows.check()  # that the table can be read; of blank lines it says what matters for vectors
         problems = Problems(heading=f"{self.rows.name} cannot be scored")
+        nonfinite: dict[str, int] = {}
         count = 0
         for count, row in enumerate(self.rows.rows(blanks=True), 1):  # noqa: B007 - the count is returned
             text = row.values[self.rows.columns.text]
             if text.strip():
                 refuse_unscorable(self.packer, text, f"{self.rows.name}, line {row.line}", problems)
+            for name in sorted(row.nonfinite) if self.suffix == ".jsonl" else ():
+                nonfinite.setdefault(name, row.line)
         problems.stop_if_any()
+        if nonfinite:
+            watch(nonfinite_notice(nonfinite))
         return count
 
     def follow(self, sink: RowSink, begun: _Begun, watch: Watch) -> None:

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from osbert.child_processes import holding_interrupts
 from osbert.errors import UserError
 from osbert.server.limits import ServerLimits
 from osbert.server.log import Log
@@ -312,7 +313,7 @@ class WorkerPool:
             for end in ends:
                 held.callback(end.close)
                 end.setblocking(False)
-            with theirs:
+            with theirs, holding_interrupts():
                 process = await asyncio.create_subprocess_exec(
                     # -P: do not import modules from the current directory, which may be untrusted
                     *(sys.executable, "-P", "-m", "osbert.server.worker"),

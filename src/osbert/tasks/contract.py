@@ -45,6 +45,9 @@ class Source:
     else differs.
     """
 
+    indivisible: ClassVar[str] = "training needs all rows"
+    """Why no row of a training file could be held out, if that is so."""
+
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read what is `given`, or the task's own `data`."""
         self.task = task

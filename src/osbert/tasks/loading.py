@@ -49,13 +49,19 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
         if found:
             task.check(found, problems)
         elif not problems.count:
-            problems.add(
-                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
-                "share of the training rows is held out (--held-out), if a label has two rows or more.",
-                code="no-data",
-            )
+            problems.add(_no_rows(task, split), code="no-data")
     problems.stop_if_any()
     return task, records
+
+
+def _no_rows(task: Task, split: str) -> str:
+    """Return the problem that a split has no rows: those of its file, or those held out of the training file."""
+    if task.source.shared(split):
+        return (
+            f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a file "
+            "of development rows: --dev FILE."
+        )
+    return f"the {split} rows: there are none. Put rows into that file, or leave it out."
 
 
 def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:

@@ -10,6 +10,8 @@ from osbert.errors import Problems, UserError
 from osbert.reading.table import Row, Table
 from osbert.terminal import one_line
 
+LABELS, LIKELIEST = 100, 10
+"""Most labels that the text of a prediction lists, and how many of more: the likeliest."""
 OF_LABEL = "probability of "
 """Prefix of the headings of columns with the probability of one label."""
 
@@ -36,7 +38,8 @@ class Record:
 
     `number`: its index in the split. `texts`: its text, or its texts in the order of the model's input. `label`: the
     value to predict, None if unknown. `path` and `line`: its origin, for messages; in memory `line` counts rows, and
-    `unit` is "row". `remark`: a correction or a defect, for the run folder's list.
+    `unit` is "row", or `line` is in the index of a DataFrame, and `unit` is "index". `remark`: a correction or a
+    defect, for the run folder's list.
     """
 
     number: int
@@ -50,7 +53,7 @@ class Record:
     @property
     def place(self) -> str:
         """Return the origin of the record for messages."""
-        if not self.line and not self.path:
+        if not self.line and not self.path and self.unit == "line":
             return f"record {self.number}"
         return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
 
@@ -110,7 +113,10 @@ class Prediction:
     def lines(self) -> list[str]:
         """Return lines of text: the value, then the probabilities."""
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in self.likeliest)]
+        shown = self.likeliest if len(self.probabilities) <= LABELS else self.likeliest[:LIKELIEST]
+        more = len(self.probabilities) - len(shown)
+        rest = [f"  {1 - sum(share for _, share in shown):7.2%}  {more:,} more labels in all"] if more else []
+        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shown), *rest]
 
 
 def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Prediction | None]]:

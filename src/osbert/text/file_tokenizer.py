@@ -37,7 +37,7 @@ class FileTokenizer:
 
     `form`: the special pieces of a sequence, as the file's post-processor adds them. `settings`: further settings from
     its folder, which are copied to saved models. `spaced`: whether a word's first piece includes the space before it.
-    `cjk`: whether each ideograph is a piece.
+    `cjk`: whether each ideograph is a piece. `remarks`: what of the file is not applied, for the user.
     """
 
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
@@ -62,6 +62,7 @@ class FileTokenizer:
         # A file may ask for padding and truncation, which the Packer does instead.
         self._library.no_padding()
         self._library.no_truncation()
+        self.remarks = self._turn_off_dropout()
         self.spaced = not isinstance(self._library.model, WordPiece | WordLevel)
         self.cjk = not self.spaced and getattr(self._library.normalizer, "handle_chinese_chars", False)
         ids = self._library.get_vocab(with_added_tokens=True)
@@ -194,6 +195,21 @@ class FileTokenizer:
             raise UserError(
                 f"the tokenizers library cannot cut {texts[0][:40]!r} into pieces: {error}", code="unusable-tokenizer"
             ) from error
+
+    def _turn_off_dropout(self) -> tuple[str, ...]:
+        """Turn off BPE-dropout (Provilkov et al. 2020), here and in copies of the file. Return a remark if it was on.
+
+        It drops merges at random, for training alone, but the library applies it whenever it tokenizes.
+        """
+        dropout = getattr(self._library.model, "dropout", None)
+        if not dropout:
+            return ()
+        self._library.model.dropout = None
+        self.content = self._library.to_str()
+        return (
+            f"tokenizer.json asks for a BPE dropout of {dropout:.3g}, with which a text has other pieces at each "
+            "reading. osbert turns it off.",
+        )
 
     def _special_ids(self) -> dict[str, int]:
         problems = Problems(heading="It cannot be used")

@@ -88,7 +88,7 @@ class PlainAdamW(torch.optim.AdamW):
         [rows], values = gradient.indices(), gradient.values()  # (R,) rising, (R, D)
         state = self.state[weight]
         if not state:
-            state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
+            state |= {"step": torch.zeros((), dtype=torch.float32), "exp_avg": torch.zeros_like(weight)}
             state["exp_avg_sq"] = torch.zeros_like(weight)
         if weight not in self._moving:  # a resumed run has moments at its first step, and so has one after a dense step
             self._moving[weight] = (state["exp_avg"] != 0).any(dim=1) | (state["exp_avg_sq"] != 0).any(dim=1)

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import disk_full, file_sha256, sync
+from osbert.files import file_sha256, sync
+from osbert.full_disk import reason
 from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
@@ -226,33 +227,6 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
-    """Turn an OSError about a full disk into a UserError with advice.
-
-    `goes_on`: from where the same command would continue, for the message.
-    """
-    try:
-        yield
-    except OSError as error:
-        if not disk_full(error):
-            raise
-        raise UserError(
-            f"{out} could not be written: {reason(error, out)}. Make room and give the same command again; it goes on "
-            f"{goes_on}.",
-            code="not-written",
-        ) from error
-
-
-def reason(error: BaseException, folder: Path) -> str:
-    """Describe why something could not be written to `folder`; a full disk with the free space."""
-    text = str(error)
-    if (isinstance(error, OSError) and disk_full(error)) or "No space left" in text:
-        free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
-        return f"the disk is full ({free / 1e6:,.1f} MB free)"
-    return text
 
 
 def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, Facts]:

@@ -56,7 +56,7 @@ class Muon(PlainAdamW):
                 continue
             state = self.state[weight]
             if not state:  # what AdamW keeps, as far as it serves here
-                state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
+                state |= {"step": torch.zeros((), dtype=torch.float32), "exp_avg": torch.zeros_like(weight)}
             state["step"] += 1
             mean = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
             ahead = weight.grad.lerp(mean, MOMENTUM)  # as Nesterov: the mean as it will be

@@ -141,7 +141,7 @@ def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -
 
     for weight in weights:
         optimizer.state[weight] = {
-            "step": torch.tensor(LATE, device=weight.device),
+            "step": torch.tensor(LATE, dtype=torch.float32, device=weight.device),
             "exp_avg": torch.zeros_like(weight),
             "exp_avg_sq": torch.zeros_like(weight),
         }

@@ -93,7 +93,7 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
     try:
         place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         # Fails now, with a message, rather than in the middle of the start.
-        torch.empty(0, device=place)
+        torch.empty(0, dtype=torch.float32, device=place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         what = str(error).strip().splitlines()[0].rstrip(".")
         if device.startswith("cuda") and not torch.cuda.is_available():

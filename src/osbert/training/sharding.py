@@ -74,7 +74,7 @@ class Sharding:
             return tensor
         # A collective operation: it must run in every process, even if only the first keeps the result.
         whole = tensor.full_tensor()
-        return torch.empty(0) if self.rank else whole.cpu()
+        return torch.empty(0, dtype=torch.float32) if self.rank else whole.cpu()
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
         """Return this process's shard of a full tensor; scalars such as step counts are not sharded."""

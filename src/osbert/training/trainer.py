@@ -24,6 +24,7 @@ from osbert.data.batch_files import write_batches
 from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
+from osbert.models.fast.threads import spin_remark
 from osbert.recipe import difference
 from osbert.training import memory, tensors
 from osbert.training.adamw import give_row_gradients
@@ -88,7 +89,8 @@ class Trainer:
         self.cursor = Cursor()
         self.counters = Counters()
         self.memory: dict[str, Any] = {}
-        self.notices: list[str] = []
+        on_cpu = self.processor.device.type == "cpu"
+        self.notices: list[str] = [*filter(None, [spin_remark()])] if on_cpu else []
         self.writer = CheckpointWriter(self.checkpoints, self.notices)
         self.whole = True
         """Whether the weights are those after exactly `step` steps; False while the optimiser changes them."""

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from osbert.full_disk import reason
 from osbert.training import memory
-from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError, reason, shard_facts
+from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError, shard_facts
 from osbert.training.distributed import Group
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from osbert import __version__, recipe
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed, write_text, writing_output
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import display_name
@@ -25,7 +26,6 @@ from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.run import MODELS
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 from osbert.training.run_folder import RECIPE
 from osbert_lab.analysis.comparison import ComparedModel, head_figures, own_figures, reference_figures
 from osbert_lab.analysis.comparison_sections import comparison_sections

@@ -16,14 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.analysis.interpolation import can_be_weighed, undisturbed
+from osbert.analysis.interpolation import can_be_weighed
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import ratio_interval
 from osbert.models.contract import Loss
+from osbert.models.module_copy import copy_modules
 from osbert.reports.page import Section
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, places
-from osbert_lab.analysis.hooks import gated_heads
+from osbert_lab.analysis.hooks import gate_heads
 from osbert_lab.analysis.importance_section import importance_section
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.model import AnalysedModel
@@ -87,24 +88,25 @@ class HeadImportance(Experiment):
         ranked, scored = items[::2], items[1::2]
         if len(scored) < LEAST:
             return []
-        loss = self.loss(model)
-        with undisturbed(model.learner) as device:
+        device = next(model.learner.parameters()).device
+        with torch.inference_mode(False):
             shape = _shape(model, _batch(items[0], device))
             slopes = RunningMeans()  # (L, H)
+            gates = torch.ones(shape, dtype=torch.float32, device=device, requires_grad=True)
+            loss = self.loss(_gate(model, gates))
             for item in ranked:
-                gates = torch.ones(shape, device=device, requires_grad=True)
                 # The absolute value of each item before the mean: gradients of opposite sign must not cancel.
-                slopes.add(np.abs(_slopes(model, _batch(item, device), loss, gates)))
+                slopes.add(np.abs(_slopes(_batch(item, device), loss, gates)))
                 advance(BACKWARD * sum(map(len, item)))
             common = Figure(name="", value=0, n=len(ranked), unit=self.unit, data=self.reads, seed=model.seed)
             found = _importance(slopes, common)
             batches = [_batch(item, device) for item in scored]
             results = {}
             for name, heads in _groups(slopes, model.seed).items():
-                gates = torch.ones(shape, device=device)
+                gates = torch.ones(shape, dtype=torch.float32, device=device)
                 for layer, head in heads:
                     gates[layer, head] = 0
-                results[name] = heads, _scored(model, batches, loss, gates)
+                results[name] = heads, _scored(batches, self.loss(_gate(model, gates)))
                 advance(sum(sum(map(len, item)) for item in scored))
         return found + _ablation(results, replace(common, n=len(scored)))
 
@@ -141,9 +143,15 @@ def _batch(item: Item, device: torch.device) -> Batch:
     return collate([replace(example, record=0) for example in item]).to(device)
 
 
-def _slopes(model: AnalysedModel, batch: Batch, loss: LossOf, gates: Tensor) -> Floats:
+def _gate(model: AnalysedModel, gates: Tensor) -> AnalysedModel:
+    """Return a copy of the model that multiplies the output of each head by its gate, without gradients of weights."""
+    masks = None if model.masks is None else copy_modules(model.masks)
+    return replace(model, learner=gate_heads(model.learner, gates), masks=masks)
+
+
+def _slopes(batch: Batch, loss: LossOf, gates: Tensor) -> Floats:
     """Return the gradient (L, H) of the mean loss of a batch with respect to the gates of heads."""
-    with torch.enable_grad(), gated_heads(model.backbone, gates):
+    with torch.enable_grad():
         found = loss(batch)
     (slopes,) = torch.autograd.grad(found.total / found.count, gates)
     return np.asarray(slopes.double().cpu().numpy())
@@ -171,9 +179,9 @@ def _groups(slopes: RunningMeans, seed: int) -> dict[str, list[tuple[int, int]]]
     }
 
 
-def _scored(model: AnalysedModel, batches: Sequence[Batch], loss: LossOf, gates: Tensor) -> _Scores:
+def _scored(batches: Sequence[Batch], loss: LossOf) -> _Scores:
     found = []
-    with torch.no_grad(), gated_heads(model.backbone, gates):
+    with torch.no_grad():
         for batch in batches:
             one = loss(batch)
             found.append((float(one.total), float(one.count), np.nan if one.hits is None else float(one.hits)))

@@ -19,7 +19,7 @@ from osbert.data.batch import micro_batches
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
 from osbert_lab.analysis.figures import Floats
-from osbert_lab.analysis.hooks import changed_states
+from osbert_lab.analysis.hooks import Change, change_states
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 """Candidate ridge penalties on the map's distance from the identity, relative to the variance of the states."""
@@ -68,6 +68,8 @@ def layer_states(
     For a layer below the last that is its output passed through the top of the model, as if no layer were between.
     """
     backbone = language.learner.backbone
+    changes: dict[int, Change] = {}
+    changed = change_states(language.learner, changes).backbone
     for batch in micro_batches(examples, TOKENS):
         with evaluating(language.learner) as device:
             there = batch.to(device)
@@ -76,8 +78,8 @@ def layer_states(
             found = []
             for state in below:
                 # Replaces the output of the last layer by that of a lower one; the rest of the model is unchanged.
-                with changed_states(backbone, {backbone.architecture.layers: lambda _, state=state: state}):  # type: ignore[misc]
-                    found.append(backbone(there).hidden[target.index])
+                changes[backbone.architecture.layers] = lambda _, state=state: state  # type: ignore[misc]
+                found.append(changed(there).hidden[target.index])
             states = torch.stack([*found, last[target.index]]).float().cpu().numpy()
             labels = target.labels.cpu().numpy()
         yield labels, states, batch.tokens

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch
 from osbert.data.example import Booleans
 from osbert.evaluation import forward
 from osbert.models.contract import Backbone
+from osbert.models.random_numbers import seeded
 from osbert.text.form import Form
 from osbert_lab.analysis.kinds.contract import TextPass
 from osbert_lab.analysis.sample import TextSample, marks
@@ -85,9 +85,8 @@ def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor]) -> list[lis
 def fresh(backbone: Backbone, seed: int) -> Backbone:
     """Return a model of the same architecture with random weights, in eval mode on the same device."""
     device = next(backbone.parameters()).device
-    # fork_rng keeps the random state of the caller; the weights are made on the CPU.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    # The weights are made on the CPU, and the random state of the caller is kept.
+    with seeded(seed):
         made: Backbone = backbone.architecture.build()
     for name, buffer in backbone.named_buffers():  # no weights, but what it reads by, such as how words are spelt
         made.get_buffer(name).copy_(buffer)

@@ -63,8 +63,8 @@ class LinearProbe:
         self.trained = len(labels)
         self.standard = standard or Standard.of(states)
         given, target = self.standard.apply(states), torch.from_numpy(labels)
-        self.weights = torch.zeros(given.shape[1], classes, requires_grad=True)
-        self.biases = torch.zeros(classes, requires_grad=True)
+        self.weights = torch.zeros(given.shape[1], classes, dtype=torch.float32, requires_grad=True)
+        self.biases = torch.zeros(classes, dtype=torch.float32, requires_grad=True)
 
         def loss() -> Tensor:
             scores = given @ self.weights + self.biases
@@ -106,9 +106,9 @@ class MixedProbe:
         """Train on states (L + 1, n, D) with labels (n,), starting from equal weights of the layers."""
         self.standards = [Standard.of(one) for one in states]
         given, target = self._standardised(states), torch.from_numpy(labels)
-        self.mix = torch.zeros(len(states), requires_grad=True)
-        self.weights = torch.zeros(given.shape[-1], classes, requires_grad=True)
-        self.biases = torch.zeros(classes, requires_grad=True)
+        self.mix = torch.zeros(len(states), dtype=torch.float32, requires_grad=True)
+        self.weights = torch.zeros(given.shape[-1], classes, dtype=torch.float32, requires_grad=True)
+        self.biases = torch.zeros(classes, dtype=torch.float32, requires_grad=True)
 
         def loss() -> Tensor:
             mixed = self._mixed(given)

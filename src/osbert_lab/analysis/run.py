@@ -13,6 +13,7 @@ from osbert import components, recipe
 from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_text
+from osbert.full_disk import disk_needed
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, shown
@@ -21,7 +22,6 @@ from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
-from osbert.training.checkpoint import disk_needed
 from osbert_lab.analysis.data import AnalysisFiles
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Investigation

@@ -102,10 +102,10 @@ class StructuralProbe:
         # One scale for each of the M layers: the root of the mean variance of its features.
         variances = np.mean([_layered(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
         self.scale = torch.from_numpy(np.sqrt(variances)).view(-1, 1, 1)
-        self.mix = torch.zeros(len(self.scale), requires_grad=True)
+        self.mix = torch.zeros(len(self.scale), dtype=torch.float32, requires_grad=True)
         generator = torch.Generator().manual_seed(seed)
         shape = trees[0].states.shape[-1], RANK
-        self.map = ((torch.rand(shape, generator=generator) - 0.5) / 10).requires_grad_()
+        self.map = ((torch.rand(shape, dtype=torch.float32, generator=generator) - 0.5) / 10).requires_grad_()
         # The same trees that tree_codelength takes the spread from.
         held = self._batches(trees[4::5])
         training = self._batches([tree for number, tree in enumerate(trees) if number % 5 != 4])

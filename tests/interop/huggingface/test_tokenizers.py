@@ -17,6 +17,7 @@ import transformers
 
 from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, PieceRun
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks, text_ids, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
@@ -152,6 +153,30 @@ def test_a_file_that_does_not_name_its_model_is_read(tmp_path: Path) -> None:
 def change(folder: Path, **fields: Any) -> None:
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_dropout_is_turned_off_with_a_remark_and_in_copies(tmp_path: Path) -> None:
+    save_roberta(tmp_path / "folder")
+    path = tmp_path / "folder" / "tokenizer.json"
+    plain = read_any_tokenizer(path)
+    content = json.loads(path.read_text())
+    content["model"]["dropout"] = 0.5
+    path.write_text(json.dumps(content))
+    ours = read_any_tokenizer(path)
+    assert isinstance(ours, FileTokenizer) and isinstance(plain, FileTokenizer)
+    assert not plain.remarks and "0.5" in ours.remarks[0]
+    write_any_tokenizer(ours, tmp_path / "copy")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "copy")
+    for text in LEARNT * 3:
+        wanted = plain.encode(text).tolist()
+        assert ours.encode(text).tolist() == wanted == np.frombuffer(ours.encode_many([text])[0], "<u2").tolist()
+        assert ours.marked().encode(text).tolist() == pickle.loads(pickle.dumps(ours)).encode(text).tolist() == wanted
+        assert theirs(text, add_special_tokens=False)["input_ids"] == wanted
+    assert not read_any_tokenizer(tmp_path / "copy").remarks
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8, "intermediate_size": 8}
+    model = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=len(ours), pad_token_id=1, **sizes))
+    model.save_pretrained(tmp_path / "folder")
+    assert ours.remarks[0] in open_folder(tmp_path / "folder").remarks
 
 
 def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:

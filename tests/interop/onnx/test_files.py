@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +14,14 @@ import onnxruntime
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
 
 from osbert.interop.huggingface.folders import write_model
+from osbert.interop.onnx import files as onnx_files
 from osbert.interop.onnx.files import OnnxGraph, open_onnx, write_onnx
+from osbert.interop.onnx.graph_checks import find_hostile
 from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
 from refusals import refusal
@@ -66,6 +73,39 @@ def test_bytes_are_fewer_and_nearly_as_good(paths: dict[str, Path]) -> None:
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99
 
 
+@pytest.mark.parametrize("kind", ["fp32", "int8"])
+def test_a_sequence_has_the_same_outputs_alone_and_beside_others(paths: dict[str, Path], kind: str) -> None:
+    """The other sequences have larger numbers, and longer ones bring padding: neither changes a scale."""
+    opened = open_onnx(paths[kind])
+    ids, mask = np.random.default_rng(0).integers(1, 60, (6, 24)), np.ones((6, 24), np.int64)
+    lengths = [24, 17, 9, 5, 2, 1]
+    for row, length in enumerate(lengths):
+        ids[row, length:] = mask[row, length:] = 0
+    logits, states, pooled = run(opened, ids, mask)
+    for row, length in enumerate(lengths):
+        alone = run(opened, ids[row : row + 1, :length], mask[row : row + 1, :length])
+        for one, other in zip(alone, (logits[row, :length], states[row, :length], pooled[row])):
+            np.testing.assert_allclose(one[0], other, atol=1e-5)
+
+
+def test_the_scale_of_a_row_is_its_largest_number(tmp_path: Path) -> None:
+    """A product of rows of very different sizes, and of a row of 0, is as exact for each of them."""
+    rng = np.random.default_rng(0)
+    weight, rows = rng.normal(size=(64, 96)).astype(np.float32), rng.normal(size=(3, 4, 64)).astype(np.float32)
+    rows *= 10.0 ** np.arange(-6, 6, dtype=np.float32).reshape(3, 4, 1)
+    rows[1, 1] = 0
+    shapes = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["a", "b", size])
+              for name, size in (("x", 64), ("y", 96))]  # fmt: skip
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    graph = helper.make_graph([product], "g", shapes[:1], shapes[1:], [onnx.numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx_files._quantize(model, tmp_path / "small.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "small.onnx"), providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {"x": rows})
+    errors = np.abs(found - rows @ weight).max(axis=-1) / np.maximum(np.abs(rows).max(axis=-1), 1e-30)
+    assert errors[1, 1] == 0 and errors.max() < 0.5
+
+
 def changed(path: Path, to: Path, change: Callable[[onnx.ModelProto], object]) -> Path:
     model = onnx.load(path)
     change(model)
@@ -97,6 +137,53 @@ def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> No
         open_onnx(changed(whole, to, damaged))
     with refusal("wrong-format", "2", "1"):
         open_onnx(changed(whole, to, newer))
+
+
+def endless(model: onnx.ModelProto) -> None:
+    """Add a loop whose condition stays true."""
+    kinds = (("i", onnx.TensorProto.INT64), ("on", onnx.TensorProto.BOOL))
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in kinds]
+    output = onnx.helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, [])
+    body = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["on"], ["go"])], "body", inputs, [output])
+    true = onnx.helper.make_tensor("true", onnx.TensorProto.BOOL, [], [True])
+    model.graph.initializer.append(true)
+    model.graph.node.append(onnx.helper.make_node("Loop", ["", "true"], [], body=body))
+
+
+def within_several(model: onnx.ModelProto) -> None:
+    attribute = model.graph.node[0].attribute.add(name="bodies", type=onnx.AttributeProto.GRAPHS)
+    attribute.graphs.add(name="body")
+
+
+def function(model: onnx.ModelProto) -> None:
+    model.functions.add(name="f", domain="theirs")
+
+
+def many(model: onnx.ModelProto) -> None:
+    model.graph.node.extend([onnx.helper.make_node("Identity", ["x"], ["y"])] * 1000)
+
+
+@pytest.mark.parametrize("change", [endless, within_several, function, many])
+def test_a_graph_that_may_run_for_ever_is_refused_before_it_is_opened(
+    change: Callable[[onnx.ModelProto], object],
+    paths: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)
+    monkeypatch.setattr("osbert.interop.onnx.graph_checks.NODES", 2500)
+    with refusal("wrong-format", "model.onnx"):
+        open_onnx(changed(paths["fp32"], tmp_path / "model.onnx", change))
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=40).map(lambda part: b"\x3a" + bytes([len(part)]) + part))
+def test_bytes_that_are_no_graph_are_found(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(content)
+        with contextlib.suppress(ValueError):
+            found = find_hostile(path)
+            assert not found or content
 
 
 def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

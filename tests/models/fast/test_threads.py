@@ -68,3 +68,15 @@ def test_a_layers_products_choose_for_themselves(monkeypatch: pytest.MonkeyPatch
     assert seen == [wanted]
     out.sum().backward()
     assert seen == [wanted] * 2
+
+
+@pytest.mark.parametrize("sleeping, load, expected", [(False, 3.0, True), (False, 0.5, False), (True, 3.0, False)])
+def test_a_busy_machine_is_reported_once_if_threads_spin(
+    monkeypatch: pytest.MonkeyPatch, sleeping: bool, load: float, expected: bool
+) -> None:
+    monkeypatch.setattr(threads, "SLEEPING", sleeping)
+    monkeypatch.setattr(threads, "_remarks", [])
+    monkeypatch.setattr(threads.os, "getloadavg", lambda: (load, load, load), raising=False)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
+    assert ("OMP_WAIT_POLICY" in threads.spin_remark()) is expected
+    assert not threads.spin_remark()

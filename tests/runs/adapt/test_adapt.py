@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 
 import corpora
 import osbert
+from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -241,6 +244,47 @@ def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(
     with refusal("missing-file", "full") as caught:
         adapt(tmp_path / "full", out="other")
     assert "--from" not in str(caught.value)
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    """Change a text in a file, and put its time of change back."""
+    stamp = path.stat()
+    content = path.read_text("utf-8")
+    assert len(old) == len(new) and old in content
+    path.write_text(content.replace(old, new), "utf-8")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+
+
+def test_texts_that_changed_are_noticed_at_the_same_size_and_time(plain, adapt, general, tmp_path) -> None:
+    texts, wide = tmp_path / "texts.jsonl", tmp_path / "wide.txt"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), "utf-8")
+    wide.write_text(general.read_text("utf-8"), "utf-8")
+    adapt(plain, texts, steps=1, general=wide)
+    adapt(plain, texts, steps=1, general=wide)
+    word = TEXTS[0].split()[0]
+    for path, first in ((texts, word), (wide, general.read_text("utf-8").split()[0])):
+        before = path.read_text("utf-8")
+        rewrite(path, first, first[::-1].swapcase())
+        with refusal("begun-with-other-settings", "run"):
+            adapt(plain, texts, steps=1, general=wide)
+        path.write_text(before, "utf-8")
+
+
+def test_a_flipped_bit_in_the_note_of_an_adaptation_is_told(plain, adapt) -> None:
+    done = adapt(plain, steps=1)
+    path = done.folder / "adapting" / "adapt.json"
+    whole = path.read_bytes()
+    for place in random.Random(0).sample(range(8 * len(whole)), 64):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            adapt(plain, steps=1)  # a space that became another one
+        except UserError as error:
+            assert error.code in ("damaged-file", "begun-with-other-settings")
+    path.write_bytes(whole.replace(b'"extend": 0', b'"extend": 3'))
+    with refusal("damaged-file", "adapt.json"):
+        adapt(plain, steps=1)
 
 
 def test_on_the_command_line_with_docstrings_as_general_text(sentences, tmp_path, capsys) -> None:

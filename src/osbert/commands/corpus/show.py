@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
 from osbert.remote.addresses import local_copy, shown
-from osbert.reports.corpus_text import SAMPLE, mixture_text, report_text, sample_text, verified_text
+from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verified_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
 
@@ -59,7 +59,8 @@ def show(
         With --masks: the recipe, a TOML file or the name of a packaged one.
     verify
         Read all of it first and compare it with the hashes it was written with. `osbert pretrain` does so by itself up
-        to 1 GiB. Of a corpus on an object store that is larger than the cache only the copied files are read.
+        to 1 GiB. Of a corpus on an object store that is larger than the cache only the copied files are read. Input
+        files that are still there are compared, too: of one over 16 MiB, 256 blocks.
     trust
         With --masks: import the code that the recipe names as an objective.
     """
@@ -82,6 +83,8 @@ def show(
     if verify:
         corpus.verify()
         say(console, verified_text(corpus))
+        for line in changed_text(corpus):
+            say(console, line)
     console.print(report_text(shown(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))

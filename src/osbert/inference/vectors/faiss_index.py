@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.files import read_sealed, replace_file, write_sealed
+from osbert.files import read_sealed, replacing, write_sealed
 from osbert.inference.embedder import normalized
+from osbert.inference.vectors.files import CHECKSUM, file_crc32
 from osbert.inference.vectors.nearest import require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.unit import finite_lengths
@@ -52,11 +53,14 @@ def open_index(opened: VectorFile) -> Any:
     except (OSError, ValueError, UserError):
         known = {}
     if known.get("vectors") == made and known.get("rows") == opened.count and path.is_file():
-        with contextlib.suppress(RuntimeError):  # of a damaged file
-            return faiss.read_index(str(path))
+        with contextlib.suppress(RuntimeError):  # of another version's file
+            if known.get(CHECKSUM) == file_crc32(path):
+                return faiss.read_index(str(path))
     index = build_index(opened)
-    replace_file(path, lambda aside: faiss.write_index(index, str(aside)))
-    write_sealed(facts, {"vectors": made, "rows": opened.count})
+    with replacing(path) as aside:
+        faiss.write_index(index, str(aside))
+        checksum = file_crc32(aside)
+    write_sealed(facts, {"vectors": made, "rows": opened.count, CHECKSUM: checksum})
     return index
 
 

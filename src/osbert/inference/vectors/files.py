@@ -1,7 +1,8 @@
 """Writes a file of vectors atomically: .npy, .npz or Parquet, with texts, line numbers and settings.
 
 A column of texts is stored as its UTF-8 bytes and the end offset of each text. An .npz holds all columns as arrays. An
-.npy holds only the vectors, and an .npz beside it the rest (`beside`). Parquet has one row for each text.
+.npy holds only the vectors, and an .npz beside it the rest (`beside`) and the CRC-32 of the .npy: zip archives and the
+pages of Parquet have one themselves. Parquet has one row for each text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 import json
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.files import replace_file
+from osbert.files import replace_file, replacing
 from osbert.reading.parquet import parquet_library
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -28,6 +30,8 @@ BLOCK = 2**13
 """Rows per block."""
 SETTINGS = "settings"
 """Name of the array with the settings, as JSON."""
+CHECKSUM = "crc32"
+"""Name of the setting with the checksum of an .npy, in the file beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +86,19 @@ def write_vectors(out: VectorOutput, columns: Mapping[str, Column], settings: Ma
         replace_file(out.path, lambda aside: _write_npz(aside, columns, settings))
     else:
         others = {name: column for name, column in columns.items() if name != "vectors"}
-        replace_file(out.rows, lambda aside: _write_npz(aside, others, settings))
-        replace_file(out.path, lambda aside: _write_npy(aside, columns["vectors"]))
+        with replacing(out.path) as aside:
+            _write_npy(aside, columns["vectors"])
+            described = {**settings, CHECKSUM: file_crc32(aside)}
+            replace_file(out.rows, lambda rows: _write_npz(rows, others, described))
+
+
+def file_crc32(path: Path) -> int:
+    """Return the CRC-32 of a file's content. Raises OSError as `open`."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def _write_npy(path: Path, column: Column) -> None:
@@ -111,7 +126,7 @@ def _write_parquet(path: Path, columns: Mapping[str, Column], settings: Mapping[
     kept = {b"osbert": json.dumps(settings, ensure_ascii=False).encode()}
     schema = pyarrow.schema([*fields, *((name, of_vector) for name in names)], metadata=kept)
     sources = [columns["lines"].blocks(), *(texts_of(columns, name) for name in texts), vectors.blocks()]
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for lines, *spelt, block in zip(*sources, strict=True):
             stacked = block.reshape(len(block), len(names), -1)
             arrays = [

@@ -1,12 +1,17 @@
-"""Reads a file of vectors: its settings, its vectors in blocks, and the texts of chosen rows."""
+"""Reads a file of vectors: its settings, its vectors in blocks, and the texts of chosen rows.
+
+The checksums of what is read are compared, so that a flipped bit is an error and not another answer.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +20,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside
+from osbert.inference.vectors.files import BLOCK, CHECKSUM, ENDS, SETTINGS, SUFFIXES, beside
 from osbert.reading.parquet import parquet_library
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
@@ -38,6 +43,8 @@ class VectorFile(ABC):
 
     path: Path
     settings: Mapping[str, Any]
+    names: tuple[str, ...]
+    """The stored names of the columns of texts."""
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -103,6 +110,8 @@ def open_vectors(path: Path) -> VectorFile:
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
         if missing := [name for name in TOLD if name not in opened.settings]:
             raise ValueError(f"it does not tell its {', '.join(missing)}")
+        if len(opened.names) != len(opened.settings["columns"]):
+            raise ValueError("it lacks a column of texts")
         return opened
 
 
@@ -126,10 +135,10 @@ class _Arrays(VectorFile):
         self.known = path if path.suffix == ".npz" else beside(path)
         if not self.known.is_file():
             raise UserError(f"{self.known} is missing: it holds the texts of {path}.", code="missing-file")
-        with np.load(self.known) as arrays:
+        with self.known.open("rb") as file, np.load(file) as arrays:  # numpy leaves a damaged one open
             self.settings = parse_json(arrays[SETTINGS].item())
             texts = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
-            self.names = texts[: len(self.settings.get("columns", ()))]  # the others are columns that were kept
+            self.names = (*texts[: len(self.settings.get("columns", ()))],)  # the others are columns that were kept
             self.lines = arrays["lines"]
             self.ends = {name: arrays[name + ENDS] for name in self.names}
         if path.suffix == ".npy" and (count := len(np.load(path, mmap_mode="r"))) != len(self.lines):
@@ -141,8 +150,7 @@ class _Arrays(VectorFile):
 
     def _blocks(self) -> Iterator[NDArray[np.float32]]:
         if self.path.suffix == ".npy":
-            whole = np.load(self.path, mmap_mode="r")
-            yield from (np.array(whole[first : first + BLOCK]) for first in range(0, len(whole), BLOCK))
+            yield from self._mapped_blocks()
             return
         with self._array("vectors") as (file, shape):
             size = 4 * int(np.prod(shape[1:], dtype=np.int64))
@@ -150,9 +158,30 @@ class _Arrays(VectorFile):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), "<f4").reshape(count, *shape[1:])
 
+    def _mapped_blocks(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the blocks of an .npy. Raises ValueError after the last one if its content has changed."""
+        whole = np.load(self.path, mmap_mode="r")
+        with self.path.open("rb") as file:
+            checksum = zlib.crc32(file.read(whole.offset))
+        for first in range(0, len(whole), BLOCK):
+            block = np.array(whole[first : first + BLOCK], order="C")
+            checksum = zlib.crc32(block.data, checksum)
+            yield block
+        if self.settings.get(CHECKSUM, checksum) != checksum:  # earlier versions wrote none
+            raise ValueError("its content has changed")
+
+    @cached_property
+    def _checked_texts(self) -> tuple[str, ...]:
+        """The names of the columns of texts, read to the end once: an archive compares checksums there alone."""
+        for name in self.names:
+            with self._array(name) as (file, _):
+                while file.read(2**20):
+                    pass
+        return self.names
+
     def _rows(self, places: Sequence[int]) -> list[VectorRow]:
         found: dict[int, list[str]] = {place: [] for place in places}
-        for name in self.names:
+        for name in self._checked_texts:
             with self._array(name) as (file, _):
                 begin, ends = file.tell(), self.ends[name]
                 for place in sorted(found):  # forwards: to go back in an archive is to begin anew
@@ -195,7 +224,7 @@ class _Parquet(VectorFile):
             is_list = self.library.types.is_fixed_size_list
             self.vectors = [field.name for field in schema if is_list(field.type)]
             texts = [name for name in schema.names if name != "line" and name not in self.vectors]
-            self.names = texts[: len(self.settings.get("columns", ()))]
+            self.names = (*texts[: len(self.settings.get("columns", ()))],)
             counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
         self.ends = np.cumsum(counts)
 
@@ -204,7 +233,7 @@ class _Parquet(VectorFile):
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def _opened(self) -> Any:
-        return self.library.parquet.ParquetFile(self.path)
+        return self.library.parquet.ParquetFile(self.path, page_checksum_verification=True)
 
     def _blocks(self) -> Iterator[NDArray[np.float32]]:
         with self._opened() as table:

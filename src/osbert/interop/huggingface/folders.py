@@ -221,7 +221,8 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Tensor
 
 def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True) -> TensorRow:
     shape = tuple(tensors[name].shape)
-    if tied and name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
+    pieces = tensors.get(names.PIECES)
+    if tied and name == names.DECODER and (pieces is None or not torch.equal(tensors[name], pieces)):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name == names.SCORES_BIAS and tensors[name].any():

@@ -23,7 +23,9 @@ from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
+from osbert.interop.onnx.graph_checks import find_hostile
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
+from osbert.interop.onnx.row_scales import scale_rows
 from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"
@@ -77,7 +79,7 @@ def write_onnx(
     """Write a model with dynamic batch size and length, atomically.
 
     `int8`: weights of products and piece embeddings are stored in a byte each, and inputs of products are quantized
-    dynamically, with one scale for the whole batch. `learnt`: values for decoding, stored as metadata; `tokenizer`: the
+    dynamically, with a scale for each token. `learnt`: values for decoding, stored as metadata; `tokenizer`: the
     fingerprint of the tokenizer. Raises UserError if a library is missing, or the model is too large for one file.
     """
     require_writers()
@@ -95,7 +97,8 @@ def open_onnx(path: Path) -> OnnxGraph:
     """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
     Raises UserError if onnxruntime is missing or cannot open the file (damaged, or a newer version of ONNX), if osbert
-    did not write it, and, provided that the library onnx is installed, if a weight is NaN or infinite.
+    did not write it or it has loops, branches or functions, and, provided that the library onnx is installed, if a
+    weight is NaN or infinite.
     """
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
@@ -105,7 +108,11 @@ def open_onnx(path: Path) -> OnnxGraph:
     if not path.is_file():
         raise UserError(f"{path} is missing. {again}.", code="missing-file")
     try:
+        if found := find_hostile(path):
+            raise UserError(f"{path} was not written by osbert: {found}. {again}.", code="wrong-format")
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except UserError:
+        raise
     except Exception as error:  # of many classes with no other parent, all of them saying what the file has
         raise UserError(
             f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}.", code="damaged-file"
@@ -189,11 +196,12 @@ def _exported(model: PaddedGraph) -> Any:
 
 
 def _quantize(graph: Any, path: Path) -> None:
-    """Write a graph with int8 products, with a scale for each column of a weight.
+    """Write a graph with int8 products, with a scale for each column of a weight and each row of an input.
 
     The pooler and the heads stay in float32. Weights use 7 of the 8 bits: processors without VNNI add two products in
     16 bits, which could overflow with 8.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph.graph.ClearField("value_info")  # inferred shapes, which the quantizer stumbles over
@@ -213,6 +221,9 @@ def _quantize(graph: Any, path: Path) -> None:
         reduce_range=True,
         weight_type=QuantType.QInt8,
     )
+    small = onnx.load(path)
+    scale_rows(small.graph)
+    onnx.save(small, path)
 
 
 @contextlib.contextmanager

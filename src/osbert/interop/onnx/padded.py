@@ -155,7 +155,9 @@ class PaddedGraph(nn.Module):
         if self.backbone.architecture.direction == "left_to_right":
             hidden_from = hidden_from | (positions[None, :] > positions[:, None])
         lowest = torch.finfo(torch.float32).min  # not -inf: a row of padding only would be NaN
-        return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
+        return torch.where(
+            hidden_from, torch.tensor(lowest, dtype=torch.float32), torch.tensor(0.0, dtype=torch.float32)
+        )
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the state (B, D) that stands for each sequence: its first token's, its last's, or the mean of all."""

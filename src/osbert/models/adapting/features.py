@@ -80,7 +80,7 @@ class FrozenEncoder:
         with path.open("wb") as file:
             for part in _parts(examples):
                 numbered = [replace(example, record=place, targets={}) for place, example in enumerate(part)]
-                found: list[Tensor] = [torch.empty(0)] * len(part)
+                found: list[Tensor] = [torch.empty(0, dtype=torch.float16)] * len(part)
                 for batch in micro_batches(numbered, TOKENS):
                     rows = self._encoded(batch.to(device)).cpu().split(list(batch.lengths))
                     for place, row in zip(batch.records.tolist(), rows, strict=True):

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 
 import torch
 
-SLEEPING = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
+from osbert.openmp import VARIABLE
+
+SLEEPING = os.environ.get(VARIABLE, "").upper() == "PASSIVE"
 
 ALONE = 2**22 if SLEEPING else 0
 """Most multiplications of a product for which one thread is faster than several; 0: always use several."""
@@ -22,6 +24,9 @@ FEW = 2**10 if SLEEPING else 0
 
 # Thread-local, so that each thread remembers its own full number.
 _free = threading.local()
+
+
+_remarks: list[str] = []
 
 
 @contextmanager
@@ -44,6 +49,21 @@ def threads_for_batch(tokens: int) -> Iterator[None]:
             yield
     finally:
         _free.threads = before
+
+
+def spin_remark() -> str:
+    """Return, once in a process, a remark if threads spin while they wait on a busy machine; "" otherwise."""
+    if SLEEPING or torch.get_num_threads() == 1 or not hasattr(os, "getloadavg"):  # Windows has no load average
+        return ""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= cores / 2 or _remarks:
+        return ""
+    _remarks.append(
+        f"The machine is busy (a load of {load:.1f} on {cores} cores), and torch's threads spin while they wait: "
+        "training may take several times as long. Import osbert before torch, or set "
+        f"{VARIABLE}=PASSIVE before Python starts."
+    )
+    return _remarks[0]
 
 
 @contextmanager

@@ -59,9 +59,9 @@ def distance_rows(buckets: int, farthest: int) -> Tensor:
         return (distances + span).clamp(0, 2 * span - 1)
     middle = buckets // 2  # distances up to this have buckets of their own
     # In float32 and in this order of steps, as in the published code: at a bucket's edge rounding decides.
-    ratios = distances.abs().clamp_min(middle) / middle
+    ratios = distances.abs().clamp_min(middle).float() / middle
     # Logarithmic from `middle` to `farthest`: middle - 1 further buckets on either side.
-    steps = ratios.log() / torch.tensor((farthest - 1) / middle).log() * (middle - 1)
+    steps = ratios.log() / torch.tensor((farthest - 1) / middle, dtype=torch.float32).log() * (middle - 1)
     found = torch.where(distances.abs() <= middle, distances, (steps.ceil() + middle).long() * distances.sign())
     return (found + span).clamp(0, 2 * span - 1)
 

@@ -29,8 +29,8 @@ class GloveTables:
     @classmethod
     def fresh(cls, words: int, width: int, generator: torch.Generator) -> GloveTables:
         """Return vectors from U(-.5, .5) / D and squares of 1, as GloVe's code starts."""
-        drawn = (torch.rand(2, words, width + 1, generator=generator) - 0.5) / width
-        squares = torch.ones(2, words, width + 1)
+        drawn = (torch.rand(2, words, width + 1, dtype=torch.float32, generator=generator) - 0.5) / width
+        squares = torch.ones(2, words, width + 1, dtype=torch.float32)
         return cls(words=drawn[0], contexts=drawn[1], word_squares=squares[0], context_squares=squares[1])
 
 

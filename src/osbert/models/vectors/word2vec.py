@@ -54,8 +54,8 @@ class Vectors:
     @classmethod
     def fresh(cls, words: int, width: int, generator: torch.Generator) -> Vectors:
         """Return input rows from U(-.5, .5) / D and output rows of 0, as in word2vec."""
-        inputs = (torch.rand(words, width, generator=generator) - 0.5) / width
-        return cls(inputs=inputs, outputs=torch.zeros(words, width))
+        inputs = (torch.rand(words, width, dtype=torch.float32, generator=generator) - 0.5) / width
+        return cls(inputs=inputs, outputs=torch.zeros(words, width, dtype=torch.float32))
 
 
 def keep_rates(counts: NDArray[np.integer], sample: float) -> NDArray[np.float64]:

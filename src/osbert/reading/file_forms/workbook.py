@@ -15,10 +15,12 @@ from osbert.errors import UserError
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, most_unpacked, too_large
 from osbert.reading.form import TableReading, is_header
 from osbert.reading.signatures import LONGEST, foreign
+from osbert.reading.unpacking_limit import UnpackingLimit
 
 _MEMBERS = 10_000
 """Most files in a workbook, which is a ZIP archive."""
-_COLUMNS = 4096
+_ROWS = 1 << 20
+"""Most rows of a sheet, in Excel too."""
 _PROLOGUE = 1 << 16
 _LOOKED = 1000
 """Number of rows from which a header is detected."""
@@ -50,7 +52,8 @@ class Workbook(FileForm):
             with path.open("rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about what it leaves out, such as rules for input
                 book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-                rows = _cells(book.worksheets[0])
+                limit = UnpackingLimit(str(path), path.stat().st_size)
+                rows = _cells(book.worksheets[0], limit)
                 book.close()
         except UserError:
             raise
@@ -60,6 +63,7 @@ class Workbook(FileForm):
                 "its program.",
                 code="damaged-file",
             ) from error
+        limit.add_values(len(rows) * max((len(cells) for _, cells in rows), default=0))
         return _entries(path, rows, reading)
 
 
@@ -81,11 +85,14 @@ def _require_bounded(path: Path) -> None:
                 )
 
 
-def _cells(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that are not empty, with their numbers."""
+def _cells(sheet: Any, limit: UnpackingLimit) -> list[tuple[int, list[Any]]]:
+    """Return the rows that are not empty, with their numbers. `limit` counts their cells, up to the last of each."""
     sheet.reset_dimensions()  # what a file says of its size need not be so
     found = []
-    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=_COLUMNS), 1):
+    for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+        if number > _ROWS:
+            raise ValueError(f"it has more than {_ROWS:,} rows")
+        limit.add_values(len(cells))
         kept = list(cells)
         while kept and kept[-1] in (None, ""):
             kept.pop()

@@ -211,7 +211,9 @@ class _Reader:
             self.found.sentences.append(self._marked(value, number))
 
     def _ended(self) -> TaggedFile:
-        self.found.sentences = sorted(self.found.sentences + self._sentences(self.rows), key=lambda one: one.line)
+        marked, words = self.found.sentences, self._sentences(self.rows)
+        # Each of the two is in the order of the rows, which need not be that of their numbers (a DataFrame's index).
+        self.found.sentences = sorted(marked + words, key=lambda one: one.line) if marked and words else marked + words
         return self.found
 
     def _words(self, value: Mapping[str, Any], words: str) -> TaggedWords:

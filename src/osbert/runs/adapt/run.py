@@ -16,8 +16,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import require_folder, write_json
-from osbert.guarded import read_json
+from osbert.files import read_own, require_folder, write_sealed
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -116,7 +115,8 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     general = None if options.general is None else DomainTexts.find(options.general, TableReading())
     for line in source.describe(options.text):
         watch(Notice(line))
-    begun = _is_begun(request, source)
+    identity = _identity(request, source, general)
+    begun = _is_begun(request, identity)
     parts.mkdir(parents=True, exist_ok=True)
     encoding, column = options.encoding or "utf-8", options.text or "text"
     files = source.written(parts / "texts.jsonl", options.text, encoding=encoding, again=not begun)
@@ -125,7 +125,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
         pieces = ExtensionSettings(pieces=options.extend, field=column, encoding=encoding)
         extend_tokenizer(request.model, files, out=tokenizer, settings=pieces, opening=request.opening, watch=watch)
     # Written before the corpus: after a stop, a resumed call can compare its inputs with these.
-    write_json(parts / NOTE, _identity(request, source))
+    write_sealed(parts / NOTE, identity)
     reading = CorpusSettings(field=column, encoding=encoding, capitals=capitals)
     build_corpus(
         files, tokenizer=tokenizer, out=parts / "corpus", settings=reading, opening=request.opening, watch=watch
@@ -225,16 +225,18 @@ def _keep_held_out(model: Path, heads: Path) -> None:
         shutil.copyfile(model / KEPT_OUT, heads / KEPT_OUT)
 
 
-def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]:
+def _identity(request: AdaptationRequest, source: DomainTexts, general: DomainTexts | None) -> dict[str, Any]:
     """Return the facts, besides model and settings, that must be equal to resume an adaptation."""
     options = request.options
-    general = None if options.general is None else str(options.general.resolve())
     chosen = {"text": options.text, "encoding": options.encoding, "extend": options.extend}
-    return {"texts": source.identity, **chosen, "general": general}
+    return {"texts": source.identity, **chosen, "general": None if general is None else general.identity}
 
 
-def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
-    """Return whether the folder has the inputs of this adaptation. Raises UserError if it has others, or only a run."""
+def _is_begun(request: AdaptationRequest, identity: Mapping[str, Any]) -> bool:
+    """Return whether the folder has the inputs of this adaptation.
+
+    Raises UserError if it has others, or only a run, or if its note of them is damaged.
+    """
     path = request.parts / NOTE
     if not path.exists() and RunFolder(request.out).begun:
         raise UserError(
@@ -242,10 +244,13 @@ def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
             "another --out.",
             code="output-holds-something-else",
         )
-    if path.exists() and (lines := recipe.difference(read_json(path), _identity(request, source))):
+    if not path.exists():
+        return False
+    before = read_own(path, "Give another --out, or remove the folder.")
+    if lines := recipe.difference(before, identity):
         raise UserError(
             f"{request.out} holds an adaptation that was begun otherwise ({'; '.join(lines)}). Give another --out, or "
             "remove the folder.",
             code="begun-with-other-settings",
         )
-    return path.exists()
+    return True

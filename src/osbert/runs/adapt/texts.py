@@ -16,6 +16,7 @@ from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import files_below, kind_of
 from osbert.reading.memory import Data, tables
+from osbert.reading.snapshot import sampled_sha256
 from osbert.reading.table import Table, TableReading, open_table
 from osbert.runs.tokenizer import files_or_texts
 
@@ -56,7 +57,7 @@ class DomainTexts:
         return cls(
             files=tuple(path for path in paths if path not in rowed),
             tables=tuple(open_table(path, reading) for path in rowed),
-            identity=[[str(path.resolve()), path.stat().st_size if path.is_file() else 0] for path in paths],
+            identity=[[str(path.resolve()), sampled_sha256(path) if path.is_file() else ""] for path in paths],
         )
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 
 from osbert import __version__
 from osbert.files import replace_file, require_file
+from osbert.full_disk import disk_needed
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
@@ -45,7 +46,6 @@ from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ class Mistake:
     """A development row whose prediction differs from its label.
 
     `error`: the task's distance of the two (`Task.error`): for a classifier 1 minus the probability of the label, for a
-    number the absolute difference. `path` and `line`: the row's file and line; "" and 0 for rows in memory.
+    number the absolute difference. `path` and `line`: the row's file and line. Of rows in memory `path` is the split or
+    "", and `line` the number from 1 (`unit` is "row"), or that in the index of a DataFrame (`unit` is "index").
     """
 
     texts: tuple[str, ...]
@@ -27,10 +28,12 @@ class Mistake:
     error: float
     path: str = ""
     line: int = 0
+    unit: str = "line"
 
     def __str__(self) -> str:
         """Return one line: file and line, label, prediction, and texts."""
-        where = f"{self.path}, line {self.line}: " if self.path else ""
+        place = f"{self.unit} {self.line}: " if self.path or self.unit != "line" else ""
+        where = f"{self.path}, {place}" if self.path else place
         return f"{where}{self.label!r}, predicted {self.prediction.value!r}: {' | '.join(self.texts)}"
 
 
@@ -95,6 +98,7 @@ class FinetuneRun(Run):
                 error=error,
                 path=record.path,
                 line=record.line,
+                unit=record.unit,
             )
             for record, prediction in zip(records, self.model.predict_records(records))
             if (error := task.error(prediction, record)) > 0

@@ -13,8 +13,9 @@ from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.intervals import FEW, ScoreInterval
-from osbert.evaluation.score import class_scores
+from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import write_text
+from osbert.full_disk import disk_needed
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.json_files import read_object
@@ -36,10 +37,9 @@ from osbert.runs.finetune.warnings import REMARKS
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import counted, one_line
-from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
-from osbert.training.run_folder import RECIPE, RunFolder
+from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import Metrics
 
@@ -269,7 +269,9 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))
     if classes := class_scores(task, best.metrics):
-        watch(Notice("F1 of each class: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items())))
+        left_out = classes_left_out(task, best.metrics)
+        of = f"{left_out} (all are in {out / FACTS})" if left_out else "each class"
+        watch(Notice(f"F1 of {of}: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items())))
     if calibration := ended.get("calibration"):
         watch(Notice(Calibration(**calibration).describe()))
     if (out / TUNED).is_file():

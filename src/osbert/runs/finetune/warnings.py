@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 
 from osbert.errors import UserError, differ_in_one_letter
 from osbert.tasks import Record, Task
@@ -20,6 +19,8 @@ RARE = 20
 """A label may be a typo of a similar one that has at least this many times as many rows."""
 SHORTEST = 5
 """Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
+FAMILY = 32
+"""Most frequent names that differ in the same letter, from which on that is a system of names and no typo."""
 TELLING = 0.02
 """Fraction of the development rows, and of their characters, from which on repeated texts are reported."""
 SHOWN = 3
@@ -160,30 +161,40 @@ def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     count.
 
     >>> slips({"positive": 512, "postive": 1, "Not spam": 30, "not_spam": 31, "pos": 500, "poc": 1})
-    [('postive', 'positive'), ('Not spam', 'not_spam')]
+    [('Not spam', 'not_spam'), ('postive', 'positive')]
     """
-    # Only names with the same first letter are compared: far fewer pairs if there are many classes.
-    groups = defaultdict(list)
-    for name in counts:
-        groups[_plain(name)[:1]].append(name)
+    plain = {name: _plain(name) for name in counts}
+    spellings = defaultdict(list)
+    for name, letters in plain.items():
+        spellings[letters].append(name)
     found = []
-    for names in groups.values():
-        for pair in combinations(names, 2):
-            rare, usual = sorted(pair, key=lambda name: counts[name])
-            if _same(rare, usual) or (
-                counts[usual] >= RARE * counts[rare] and _one_letter(_plain(rare), _plain(usual))
-            ):
+    for letters, names in spellings.items():
+        *rarer, usual = sorted(names, key=counts.__getitem__)
+        found += [(rare, usual) for rare in rarer if len(letters) > 1]
+    # All pairs would be too many: names that differ in one letter are equal once a letter is left out of one or both.
+    frequent = RARE * min(counts.values(), default=0)
+    neighbours = defaultdict(list)
+    for usual in (name for name, count in counts.items() if count >= frequent):
+        for form in _shortened_forms(plain[usual]):
+            neighbours[form].append(usual)
+    for rare in counts if neighbours else ():
+        near = [neighbours.get(form, ()) for form in _shortened_forms(plain[rare])]
+        for usual in dict.fromkeys(name for names in near if len(names) <= FAMILY for name in names):
+            if counts[usual] >= RARE * counts[rare] and _one_letter(plain[rare], plain[usual]):
                 found.append((rare, usual))
     return found
+
+
+def _shortened_forms(letters: str) -> dict[tuple[str, str], None]:
+    """Return a plain name, and it without each of its letters but the first, each with the name's digits."""
+    digits = "".join(letter for letter in letters if letter.isdigit())
+    places = [index for index, letter in enumerate(letters) if index and not letter.isdigit()]
+    return dict.fromkeys([(digits, letters), *((digits, letters[:index] + letters[index + 1 :]) for index in places)])
 
 
 def _plain(name: str) -> str:
     """Return a name in normal form: NFKC, case-folded, without spaces, hyphens or underscores between letters."""
     return _BETWEEN_LETTERS.sub("", unicodedata.normalize("NFKC", name).casefold().strip())
-
-
-def _same(first: str, second: str) -> bool:
-    return _plain(first) == _plain(second) and len(_plain(first)) > 1
 
 
 def _one_letter(first: str, second: str) -> bool:

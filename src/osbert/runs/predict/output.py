@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, cast
 
 from osbert import components
 from osbert.errors import UserError, nearest
@@ -16,6 +16,7 @@ from osbert.runs.predict.forms.contract import RowForm, RowLayout
 from osbert.runs.predict.forms.records import holds_array
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
+from osbert.terminal import Screen
 
 FORMS = "runs.predict.forms"
 
@@ -40,6 +41,16 @@ class PredictionOutput:
     def is_kept(self) -> bool:
         """Return whether it is a file, which a stopped command goes on with."""
         return self.file is not None and not is_stream(self.file)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether it is a terminal, as standard output or by the name of its device."""
+        if self.file is None:
+            return self.stream is not None and self.stream.isatty()
+        if not self.file.is_char_device():
+            return False
+        with self.file.open("wb", buffering=0) as device:
+            return device.isatty()
 
     def form(self, layout: RowLayout) -> RowForm:
         """Return what writes rows; on standard output and devices without an ending the form is the input's.
@@ -85,7 +96,7 @@ class PredictionOutput:
             yield self.stream
             return
         with self.file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            yield stream
+            yield cast(TextIO, Screen(stream)) if stream.isatty() else stream
 
     @contextmanager
     def byte_stream(self) -> Iterator[BinaryIO]:

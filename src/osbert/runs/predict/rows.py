@@ -18,10 +18,10 @@ from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, name_first, nonfinite_notice
 from osbert.runs.predict.output import PredictionOutput, named
 from osbert.tasks import Inputs, Prediction, Record, Task
-from osbert.terminal import counted, one_line
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -69,8 +69,14 @@ class PredictionRows:
         engine = load(folder)
         task = engine.fine_tuned.source.moved(source.path, source.options.given(engine.fine_tuned))
         inputs = task.source.inputs(source.path)
+        output = source.output
         layout = RowLayout(
-            file=source.path, task=task, inputs=inputs, options=source.output.options, bare=source.output.file is None
+            file=source.path,
+            task=task,
+            inputs=inputs,
+            options=output.options,
+            bare=output.file is None,
+            on_terminal=output.is_terminal,
         )
         form = source.output.form(layout)
         before = Snapshot(source.path, name=source.name)
@@ -136,11 +142,12 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
     Raises one UserError with every row that cannot be used, or is too long if the task does not allow truncation.
 
     If the form writes rows by their ids, ids must be unique. Fields that occur only after the first rows have no column
-    and are lost in forms with cells; a notice names them.
+    and are lost in forms with cells; a notice names them, and columns whose NaN or infinity the form drops.
     """
     problems = Problems(heading=f"{file} cannot be used")
     first: dict[str, str] = {}
     late: dict[str, int] = {}
+    nonfinite: dict[str, int] = {}
     columns = {*inputs.columns} if form.has_cells else None
     count = 0
     for count, (row, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is returned
@@ -148,6 +155,8 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
         for name in row.values.keys() - columns if columns is not None else ():
             late.setdefault(name, row.line)
+        for name in sorted(row.nonfinite) if form.drops_nonfinite else ():
+            nonfinite.setdefault(name, row.line)
         if form.keyed:
             place = f"{file}, line {row.line}" if record is None else record.place
             called = inputs.called(row)
@@ -159,10 +168,10 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
                 )
     problems.stop_if_any()
     if late:
-        name, line = next(iter(late.items()))
-        more = f" and {counted(len(late) - 1, 'more field')}" if len(late) > 1 else ""
-        text = f"'{name}' (first in line {line}){more} is in none of the file's first rows and gets no column"
+        text = f"{name_first(late, 'more field')} is in none of the file's first rows and gets no column"
         watch(Notice(f"{text}: .jsonl and .parquet keep every field", warning=True))
+    if nonfinite:
+        watch(nonfinite_notice(nonfinite))
     return count
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from osbert.files import replace_file, require_file
+from osbert.full_disk import disk_needed
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, local_output
@@ -25,7 +26,6 @@ from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import as_given, kept_input, named_as_given
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 from osbert.training.run_folder import FACTS, OURS
 
 
@@ -127,6 +127,8 @@ class _FilePrediction:
         rows = PredictionRows.open(source, weights=bool(self.work))
         report_remarks(rows.engine, self.watch)
         self.watch(Notice(as_given(rows.inputs.describe, self.folder)))
+        if left_out := self.output.options.left_out(rows.task):
+            self.watch(Notice(left_out))
         count = self._begun(rows.facts)
         if count is None:
             # A first call reads the whole file once, so that every bad row is reported before any is predicted.

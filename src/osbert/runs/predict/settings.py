@@ -9,7 +9,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import FileTaskOptions
 from osbert.tasks import Prediction, Task
-from osbert.tasks.record import OF_LABEL, Probability
+from osbert.tasks.record import LABELS, LIKELIEST, OF_LABEL, Probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,8 @@ class PredictionColumns:
     """Columns with so many of the likeliest values and their probabilities, instead of the probability of each label;
     0 for none."""
     probabilities: bool | None = None
-    """The probability of each label in a column of its own; left open: yes without --top-k."""
+    """The probability of each label in a column of its own; left open: yes without --top-k, and up to 100 labels. Of
+    more, the 10 likeliest are written."""
     abstain: float = 0.0
     """Leave the prediction empty where its probability is below this, such as 0.6, and count in the column `abstained`
     how many answers that takes away; entities and labels of several are left out one by one. 0 for never."""
@@ -32,10 +33,26 @@ class PredictionColumns:
         if not 0 <= self.abstain <= 1:
             raise UserError(f"--abstain is a probability, from 0 to 1, not {self.abstain:g}.", code="invalid-value")
 
-    @property
-    def of_labels(self) -> bool:
+    def shortened(self, labels: int) -> bool:
+        """Return whether of so many labels the likeliest are written, where nothing is given."""
+        return labels > LABELS and self.probabilities is None and not self.top_k
+
+    def left_out(self, task: Task) -> str:
+        """Describe what is left out of the output because a task has very many labels; "" if nothing is."""
+        labels = sum(name.startswith(OF_LABEL) for name in task.cells(None))
+        if not self.shortened(labels):
+            return ""
+        return f"{labels:,} labels: the {LIKELIEST} likeliest of each row are written; --probabilities writes all."
+
+    def of_labels(self, labels: int) -> bool:
         """Return whether the probability of each label is written."""
-        return not self.top_k if self.probabilities is None else self.probabilities
+        return not (self.top_k or self.shortened(labels)) if self.probabilities is None else self.probabilities
+
+    def _top(self, prediction: Prediction | None, labels: int) -> list[tuple[str, float] | None]:
+        """Return the likeliest values, each with its probability, as many as are written; None for those missing."""
+        count = LIKELIEST if self.shortened(labels) else self.top_k
+        found = prediction.likeliest[:count] if prediction and count else []
+        return [*found, *([None] * (count - len(found)))]
 
     @property
     def extended(self) -> bool:
@@ -57,21 +74,23 @@ class PredictionColumns:
     def cells(self, task: Task, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the cells of a table's row, by heading; all empty without a prediction."""
         (first, value), *others = task.cells(prediction).items()
-        likeliest = prediction.likeliest if prediction else []
+        labels = sum(name.startswith(OF_LABEL) for name, _ in others)
         said = {first: value}
-        for place in range(self.top_k):
-            one, share = likeliest[place] if place < len(likeliest) else ("", "")
-            said |= {f"top {place + 1}": one, f"probability {place + 1}": Probability(share) if share != "" else ""}
-        said |= {name: cell for name, cell in others if self.of_labels or not name.startswith(OF_LABEL)}
+        for number, one in enumerate(self._top(prediction, labels), 1):
+            label, share = (one[0], Probability(one[1])) if one else ("", "")
+            said |= {f"top {number}": label, f"probability {number}": share}
+        listed = self.of_labels(labels)
+        said |= {name: cell for name, cell in others if listed or not name.startswith(OF_LABEL)}
         return said | ({"abstained": withheld if prediction else ""} if self.abstain else {})
 
     def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the fields of a JSON object; all null without a prediction."""
         said = (prediction or Prediction(value=None)).as_dict()
-        if not self.of_labels:
+        labels = len(prediction.probabilities) if prediction else 0
+        if not self.of_labels(labels):
             said.pop("probabilities", None)
-        if self.top_k:
-            likeliest = (prediction.likeliest if prediction else [])[: self.top_k]
+        if self.top_k or self.shortened(labels):
+            likeliest = [one for one in self._top(prediction, labels) if one]
             said["top"] = [{"value": value, "probability": share} for value, share in likeliest] or None
         return said | ({"abstained": withheld if prediction else None} if self.abstain else {})
 
@@ -85,8 +104,8 @@ class PredictionOptions(PredictionColumns):
     out_form: str = ""
     """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
     spreadsheet_safe: bool = False
-    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
-    begins with = + - @, a tab or a line end, and is not a number."""
+    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet may take for a formula: one that begins
+    with = + - @ (full-width ones and those behind blanks too), a tab or a line end, and is not a number."""
 
     @property
     def columns(self) -> PredictionColumns:

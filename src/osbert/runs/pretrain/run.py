@@ -15,6 +15,7 @@ from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
 from osbert.errors import UserError
+from osbert.full_disk import disk_needed
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import write_sentence_model
@@ -29,7 +30,6 @@ from osbert.runs.pretrain.plan_sizes import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
-from osbert.training.checkpoint import disk_needed
 from osbert.training.distributed import ALONE, Group, PeerFailure
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone

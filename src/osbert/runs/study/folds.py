@@ -16,6 +16,7 @@ from osbert.data.example import Integers
 from osbert.errors import UserError
 from osbert.evaluation.compare import summaries
 from osbert.files import write_text
+from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
 from osbert.lock import locked
@@ -32,7 +33,6 @@ from osbert.runs.study.search import TrialSettings
 from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
 from osbert.tasks import Record, Task
 from osbert.terminal import counted
-from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RECIPE, RunFolder
 

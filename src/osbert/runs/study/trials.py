@@ -18,6 +18,7 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
+from osbert.full_disk import disk_needed
 from osbert.lock import locked
 from osbert.models.adapting.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
@@ -32,7 +33,6 @@ from osbert.runs.study.report import COMPARED, remark, study_report
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
 from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.terminal import one_line
-from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 from osbert.training.tracker_queue import TRACKERS

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.corpus.workers import end_with_parent
+from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.errors import UserError
 from osbert.runs.vectors.learners import AnyLearner, Totals
 
@@ -38,7 +38,8 @@ def one_round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> 
 
         def learn(number: int) -> Totals:
             try:
-                waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
+                with holding_interrupts():  # the first jobs start the processes
+                    waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
                 return sum((one.result() for one in waiting), Totals())
             except BrokenProcessPool as error:
                 raise UserError(

@@ -6,9 +6,9 @@ import { counted, element, fill, freshId, labelled } from "./elements.js";
 
 const ENDINGS = ".csv,.tsv,.tab,.txt,.jsonl,.ndjson,.json";
 const USUAL = {
-  text: ["text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"],
+  text: ["text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question", "doc"],
   question: ["question", "query"],
-  paragraph: ["paragraph", "context", "passage", "text"],
+  paragraph: ["paragraph", "context", "passage", "text", "document", "doc"],
   context: ["context", "ctx", "sent1", "premise", "question", "text"],
 };
 const PAIRS = [

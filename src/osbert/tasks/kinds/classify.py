@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -57,6 +57,11 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     ordered: tuple[str, ...] = ()
     """The labels in their order, such as bad,fair,good: the loss gives some probability to a label's neighbours (Díaz
     and Marathe 2019), and the epoch with the highest quadratic kappa (Cohen 1968) is kept."""
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """The index of each label among the outputs."""
+        return {label: number for number, label in enumerate(self.labels)}
 
     def __post_init__(self) -> None:
         """Raise ValueError for a smoothing or a gamma out of range, and for two orders of the labels."""
@@ -125,7 +130,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         if not self.labels:
             return
         for record in records:
-            if record.label is not None and record.label not in self.labels:
+            if record.label is not None and record.label not in self.index_of:
                 note_unknown(record.label, self.labels, place=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
@@ -133,7 +138,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
-        number = self.labels.index(record.label)
+        number = self.index_of[record.label]
         return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
 
     def head(self, backbone: Backbone) -> Head:
@@ -170,7 +175,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     ) -> list[ExplainedScore]:
         """Return the logit of the predicted label, or of `label`, minus the mean of the others."""
         chosen = require_label(label or prediction.value, self.labels)
-        weights = contrast(self.labels.index(chosen), len(self.labels))
+        weights = contrast(self.index_of[chosen], len(self.labels))
         return [ExplainedScore(label=chosen, weights=self.shared(weights, examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -180,20 +185,32 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         others, as in scikit-learn. "f1" is the F1 of the positive class, 0 if absent. Ordered labels also have the
         quadratic kappa, and the mean distance of predictions from labels.
         """
-        table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
-        hits = np.diag(table)
-        counts = table.sum(axis=0) + table.sum(axis=1)
+        numbers = [
+            (self.index_of.get(r.label, -1), self.index_of.get(p.value, -1)) for p, r in zip(predictions, records)
+        ]
+        pairs = np.array(numbers, np.int64).reshape(-1, 2)
+        pairs = pairs[(pairs >= 0).all(axis=1)]  # others are not counted, as in scikit-learn
+        # Sums of a confusion table that is not made: for 10,000 labels it would take 800 MB.
+        right = pairs[pairs[:, 0] == pairs[:, 1], 0]
+        hits, true, said = (np.bincount(one, minlength=len(self.labels)) for one in (right, *pairs.T))
         classes = {
-            f"f1/{label}": float(2 * hit / count) for label, hit, count in zip(self.labels, hits, counts) if count
+            f"f1/{label}": 2 * hit / count
+            for label, hit, count in zip(self.labels, hits.tolist(), (true + said).tolist())
+            if count
         }
         return {
             **({"f1": classes.get(f"f1/{self.positive}", 0.0)} if self.positive else {}),
-            **({"kappa": kappa(table), "distance": distance(table)} if self.ordered else {}),
-            "accuracy": float(hits.sum() / table.sum()),
+            **(self._of_order(predictions, records) if self.ordered else {}),
+            "accuracy": float(hits.sum() / len(pairs)),
             "macro_f1": float(np.mean(list(classes.values()))),
-            "matthews": matthews(table),
+            "matthews": matthews(len(right), true.astype(float), said.astype(float)),
             **classes,
         }
+
+    def _of_order(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the metrics of ordered labels."""
+        table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
+        return {"kappa": kappa(table), "distance": distance(table)}
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return the confusion table, unless it has more than SHOWN classes."""
@@ -258,9 +275,12 @@ def _squares(labels: int) -> NDArray[np.int64]:
     return np.square(places[:, None] - places)
 
 
-def matthews(table: NDArray[np.int64]) -> float:
-    """Return the Matthews correlation of a confusion table (K, K), R_K (Gorodkin 2004); 0 if there is one class."""
-    true, said, n = table.sum(axis=1).astype(float), table.sum(axis=0).astype(float), float(table.sum())
+def matthews(right: int, true: NDArray[np.float64], said: NDArray[np.float64]) -> float:
+    """Return the Matthews correlation R_K (Gorodkin 2004); 0 if there is one class.
+
+    `right`: the number of correct predictions. `true`, `said` (K,): how often each class is true, and predicted.
+    """
+    n = float(true.sum())
     # The multi-class form: covariances of the one-hot labels and predictions, times n squared.
     spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
-    return (n * float(np.trace(table)) - float(true @ said)) / spread if spread > 0 else 0.0
+    return (n * right - float(true @ said)) / spread if spread > 0 else 0.0

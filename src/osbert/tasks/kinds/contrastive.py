@@ -24,6 +24,7 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.sets.stsb import Stsb
 from osbert.tasks.tables import default_of
+from osbert.tasks.tables.numbers import DecimalMark, NumberSource
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 """Number of rows that are compared with all others together."""
-READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding")
+READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
@@ -133,8 +134,8 @@ class ContrastiveSource(TextSource):
     def scored(self) -> TextSource:
         """The reader of the scored pairs, with the columns that were named for them."""
         task = self.task
-        own = {} if task.data or self.given else {name: getattr(task, name) for name in READ}
-        return TextSource(Stsb(data=task.sts, **own), self.pairs)
+        names = ("decimal",) if task.data or self.given else READ
+        return NumberSource(Stsb(data=task.sts, **{name: getattr(task, name) for name in names}), self.pairs)
 
     def _split(self, split: str) -> str:
         """Return the split of the scored pairs for a split of the task."""
@@ -168,6 +169,8 @@ class Contrastive(TextTask):
     sts: str = ""
     """A file of pairs with a score of similarity, or GLUE's folder STS-B. The Spearman correlation of these scores with
     the cosines is reported before training and after every epoch, and selects the best epoch."""
+    decimal: DecimalMark = "auto"
+    """The decimal mark of these scores: point or comma; detected, but a comma only if all fractions have it."""
     pooling: Pooling = "cls"
     """Pooling of a text's hidden states to its vector: cls in SimCSE, mean in Sentence-BERT."""
     temperature: float = 0.05

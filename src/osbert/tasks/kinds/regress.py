@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.tasks import Prediction, Record
+from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, require_label
+from osbert.tasks.tables.numbers import SMALLEST, DecimalMark, NumberSource, parse_number
 from osbert.tasks.tables.orders import OrdersTask
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class Regress(OrdersTask):
     edge = Edge(kind="regress", call="predict")
     published_outputs = 1
     numbers: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = NumberSource
 
+    decimal: DecimalMark = "auto"
+    """The decimal mark of the numbers: point or comma; detected, but a comma only if all fractions have it."""
     center: float = 0.0
     """Mean of the training numbers; set in training."""
     scale: float = 1.0
@@ -67,24 +70,26 @@ class Regress(OrdersTask):
 
     def value(self, text: str) -> float:
         """Parse the number in a cell."""
-        try:
-            number = float("" if "_" in text else text)  # Python reads 1_0 as 10
-        except ValueError:
-            raise ValueError(f"the label {text!r} is not a number. Write one, or remove the row") from None
-        if not math.isfinite(number):
-            raise ValueError(f"the label {text!r} is not a finite number. Write one, or remove the row")
-        return number
+        return parse_number(text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the mean, deviation and range of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
-        scale = float(numbers.std()) if np.ptp(numbers) else 0.0  # the deviation of equal numbers is rounding error
+        # The deviation of equal numbers is rounding error, and that of very close ones 0.
+        scale = float(numbers.std()) if np.ptp(numbers) > SMALLEST else 0.0
         ends = (float(numbers.min()), float(numbers.max()))
         return dataclasses.replace(self, center=float(numbers.mean()), scale=scale, training_range=ends)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report a problem if all training numbers are equal."""
-        if self.scale == 0:
+        """Report a problem if all training numbers are equal, or so close that their squares are 0."""
+        if self.scale == 0 and len({*self.training_range}) > 1:
+            low, high = self.training_range
+            problems.add(
+                f"the training numbers, from {low:g} to {high:g}, differ by less than {SMALLEST:g}. Write them in a "
+                "smaller unit.",
+                code="nothing-to-learn",
+            )
+        elif self.scale == 0:
             problems.add(
                 f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
                 "or name the right column with --label.",

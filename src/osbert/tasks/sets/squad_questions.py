@@ -23,6 +23,8 @@ from osbert.tasks.kinds.span.files import questions, read_json
 class QuestionWritingSource(PairedTextSource):
     """Reads files in SQuAD's form, and tables with answers, contexts and questions."""
 
+    indivisible: ClassVar[str] = "the questions on a paragraph stay together, and there is one paragraph"
+
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)

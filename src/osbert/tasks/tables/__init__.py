@@ -62,6 +62,7 @@ class TableSource(Source):
     """
 
     task: TableTask
+    indivisible: ClassVar[str] = "no label has two rows"
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""

@@ -26,7 +26,7 @@ from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 from osbert_lab.analysis.erasure import Eraser, LabelledMoments
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, named
-from osbert_lab.analysis.hooks import Change, changed_states
+from osbert_lab.analysis.hooks import Change, change_states
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.predicted_part import with_predicted_part
@@ -214,10 +214,12 @@ def _moments(
 
         return note
 
+    changes: dict[int, Change] = {}
+    changed = change_states(model.learner, changes)
     for batch, labels in _batches(trees):
-        changes = {layer: noted(layer, labels) for layer in range(len(model.backbone.stack))}
-        with evaluating(model.learner) as device, changed_states(model.backbone, changes):
-            model.learner.states(batch.to(device))
+        changes.update({layer: noted(layer, labels) for layer in range(len(model.backbone.stack))})
+        with evaluating(changed) as device:
+            changed.states(batch.to(device))
         advance(batch.tokens)
     return found
 
@@ -232,11 +234,14 @@ def _losses(
     def without(eraser: Eraser, words: Tensor) -> Change:
         return lambda values: torch.where(words.to(values.device)[:, None], eraser.apply(values), values)
 
+    changes: dict[int, Change] = {}
+    changed = change_states(model.learner, changes)
     for batch, labels in _batches(trees):
-        changes = {erased[1]: without(erased[2], labels[erased[0]] != NOTHING)} if erased else {}
-        with evaluating(model.learner) as device, changed_states(model.backbone, changes):
+        if erased:
+            changes[erased[1]] = without(erased[2], labels[erased[0]] != NOTHING)
+        with evaluating(changed) as device:
             there = batch.to(device)
-            scores = model.masks.outputs(model.learner.states(there), there).float()
+            scores = model.masks.outputs(changed.states(there), there).float()
             gold = there.targets[model.masks.target].labels
             found.append(functional.cross_entropy(scores, gold, reduction="none").double().cpu().numpy())
         advance(batch.tokens)

@@ -87,7 +87,7 @@ def uniform(length: int, *, causal: bool, window: int | None = None) -> Tensor:
 
     These are all tokens, or those up to the query (causal), or those within `window` positions.
     """
-    even = torch.ones(1, length, length)
+    even = torch.ones(1, length, length, dtype=torch.float32)
     even = even.tril() if causal else even
     even = even if window is None else even.tril(window).triu(-window)
     return even / even.sum(-1, keepdim=True)

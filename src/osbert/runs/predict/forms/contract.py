@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.reading.table import Row
+from osbert.runs.contract import Notice
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.unfinished import linked
 from osbert.tasks import Inputs, Prediction, Task
+from osbert.terminal import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class RowLayout:
     """What an output is of: the rows `inputs` of the file `file`, predicted by `task`, with the columns in `options`.
 
     `bare`: whether it goes to standard output, where nothing of the input's form stands before the first row.
+    `on_terminal`: whether people read it on a terminal, where a line end in a cell would look like a further row.
     """
 
     file: Path
@@ -31,6 +34,7 @@ class RowLayout:
     inputs: Inputs
     options: PredictionOptions
     bare: bool = False
+    on_terminal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ class RowForm:
     """Whether --top-k and --probabilities have a place in it."""
     is_text: ClassVar[bool] = True
     """Whether the part is the output, which can then go to a stream as it grows."""
+    drops_nonfinite: bool = False
+    """Whether NaN and infinity in the input's columns become null, because JSON has no such numbers."""
 
     def __init__(self, layout: RowLayout) -> None:
         """Prepare for one output."""
@@ -103,6 +109,23 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def nonfinite_notice(lines: Mapping[str, int]) -> Notice:
+    """Return the notice about columns that an output drops NaN and infinity of: each with its first line."""
+    text = f"{name_first(lines, 'more column')} holds NaN or infinity, for which JSON has no number"
+    return Notice(f"{text}: null in the output", warning=True)
+
+
+def name_first(lines: Mapping[str, int], noun: str) -> str:
+    """Return the first of several columns by name, with its first line, and how many others there are.
+
+    >>> name_first({"weight": 3, "age": 7}, "more column")
+    "'weight' (first in line 3) and 1 more column"
+    """
+    name, line = next(iter(lines.items()))
+    more = f" and {counted(len(lines) - 1, noun)}" if len(lines) > 1 else ""
+    return f"'{name}' (first in line {line}){more}"
 
 
 def free_names(names: Sequence[str], taken: Collection[str]) -> list[str]:

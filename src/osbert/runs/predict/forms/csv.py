@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from osbert.reading.table import CellStyle
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, free_names
+from osbert.terminal import one_line
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Starts of cells that a spreadsheet evaluates as a formula, or skips before one."""
+FORMULA_SIGNS = ("=", "+", "-", "@")
+"""What a spreadsheet takes for the start of a formula; in some languages the full-width forms of these too."""
+_SKIPPED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2060\ufeff]*")
+"""Blanks, controls and invisible characters, which a spreadsheet may skip before a formula."""
+_BREAKS = ("\t", "\r", "\n")
 ROW_END = "\r\n"
 """What csv.writer ends rows with: before Python 3.13 it quotes a line end in a cell only if this holds that character.
 """
@@ -45,22 +51,27 @@ class CsvTable(RowForm):
 
     def _line(self, cells: Sequence[object]) -> str:
         line = io.StringIO()
-        safe: Iterable[object] = map(guarded, cells) if self.layout.options.spreadsheet_safe else cells
-        csv.writer(line, delimiter=self.style.delimiter, lineterminator=ROW_END).writerow(safe)
+        written: Iterable[object] = map(guarded, cells) if self.layout.options.spreadsheet_safe else cells
+        if self.layout.on_terminal:  # where nobody sees the quotes around a cell that forges rows
+            written = (one_line(cell) if isinstance(cell, str) else cell for cell in written)
+        csv.writer(line, delimiter=self.style.delimiter, lineterminator=ROW_END).writerow(written)
         return line.getvalue().removesuffix(ROW_END) + self.style.newline
 
 
 def guarded(cell: object) -> object:
     """Return a cell with an apostrophe before it if a spreadsheet may evaluate it: it starts so and is no number.
 
-    >>> guarded("=1+1"), guarded("-1"), guarded("a")
-    ("'=1+1", '-1', 'a')
+    >>> guarded("=1+1"), guarded(" \uff1d1+1"), guarded("-1"), guarded("a")
+    ("'=1+1", "' \uff1d1+1", '-1', 'a')
     """
     text = str(cell)
-    if not text.startswith(FORMULA_STARTS):
+    if text.startswith(_BREAKS):
+        return f"'{text}"
+    first = text[_SKIPPED.match(text).end() :][:1]  # type: ignore[union-attr] # it matches "", too
+    if unicodedata.normalize("NFKC", first)[:1] not in FORMULA_SIGNS:
         return cell
     try:
         float(text)
     except ValueError:
         return f"'{text}"
-    return f"'{text}" if text[0].isspace() else cell
+    return cell

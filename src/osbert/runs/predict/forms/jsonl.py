@@ -9,6 +9,7 @@ class JsonLines(RowForm):
     """An object a line, with the line ends of the input if that is JSON lines too."""
 
     endings = ("ndjson", "json")
+    drops_nonfinite = True
 
     def __init__(self, layout: RowLayout) -> None:
         """Take the line ends from the input."""

@@ -33,6 +33,7 @@ class ParquetTable(RowForm):
         self.library = parquet_library(layout.file)
         table = layout.inputs.table
         self.typed = table.path if table and table.format.kind == "parquet" else None
+        self.drops_nonfinite = self.typed is None
 
     def row(self, said: PredictedRow) -> str:
         """Return one row as JSON: the cells of the file, unless they keep their own types, and of the prediction."""

@@ -20,6 +20,7 @@ class JsonRecords(RowForm):
     """The records of the input with what is predicted."""
 
     endings = ("jsonl", "ndjson", "json")
+    drops_nonfinite = True
 
     def __init__(self, layout: RowLayout) -> None:
         """Take the form of the records, and of what holds them, from the input."""

@@ -40,6 +40,7 @@ class PairedTextSource(TableSource):
     """Reads tables with sources and targets."""
 
     task: Generate
+    indivisible: ClassVar[str] = "there is one row"
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from osbert.tasks.tables.nested import cell_texts
 
 _SOURCES = (
     *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
-    *("context", "text", "sentence", "content", "question"),
+    *("context", "text", "sentence", "content", "doc", "question"),
 )
 _TARGETS = (
     *("target", "tgt", "output", "outputs", "summary", "highlights", "translation", "reference", "references"),

@@ -46,6 +46,7 @@ class MultilabelSource(TextSource):
     """Reads tables with a text, or a pair, and labels: in one column, or in a column of 0 and 1 for each."""
 
     task: Multilabel
+    indivisible: ClassVar[str] = "each row has a label that no other row has"
 
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
         """Return the columns that hold text, pair and labels; without `labelled` the labels may be absent."""

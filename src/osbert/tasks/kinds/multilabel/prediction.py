@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from osbert.tasks.kinds.multilabel.cells import canonical
 from osbert.tasks.outcome import UNPAIRED, RecordOutcome
-from osbert.tasks.record import Prediction, Record
+from osbert.tasks.record import LABELS, LIKELIEST, Prediction, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,12 @@ class LabelsPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return the labels in a line, then each probability, with a * for predicted labels."""
-        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in self.likeliest]
+        ranked = self.likeliest
+        if len(ranked) > LABELS:
+            ranked = [one for index, one in enumerate(ranked) if index < LIKELIEST or one[0] in self.value]
+        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in ranked]
+        if more := len(self.probabilities) - len(ranked):
+            rows.append(f"  {more:,} more labels, each less likely")
         return [", ".join(self.value) or "(no label)", *rows]
 
 

@@ -15,7 +15,7 @@ from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.nested import cell_texts, parsed_cell
 
 _QUERIES = ("query", "question", "anchor", "text_a", "context")
-_DOCUMENTS = ("document", "passage", "text", "candidate", "answer", "sentence", "response", "context", "text_b")
+_DOCUMENTS = ("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b")
 _LISTS = ("documents", "passages", "texts", "candidates", "docs", "answers", "sentences", "responses", "choices")
 _LABELS = ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades")
 _POSITIVES = ("positive", "positives", "pos")

@@ -46,6 +46,7 @@ class SpanSource(TableSource):
     """Reads files in SQuAD's form, and tables with questions, paragraphs and answers."""
 
     task: Span
+    indivisible: ClassVar[str] = "the questions on a paragraph stay together, and there is one paragraph"
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""

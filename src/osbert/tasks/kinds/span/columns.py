@@ -16,7 +16,7 @@ from osbert.tasks.kinds.span.questions import Question
 
 USUAL = {
     "question": ("question", "query"),
-    "paragraph": ("context", "paragraph", "passage", "text", "document"),
+    "paragraph": ("context", "paragraph", "passage", "text", "document", "doc"),
     "label": ("answers", "answer", "answer_text"),
     "start": ("answer_start", "start"),
     "key": ("id", "qid", "question_id"),

@@ -1,0 +1,107 @@
+"""Numbers as labels, with a decimal point or a decimal comma, which is detected from all cells of the column."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+from osbert.errors import Problems
+from osbert.reading.columns import TextColumns
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Record, Task
+from osbert.tasks.tables.texts import TextSource
+
+LARGEST = 1e100
+"""Largest absolute value of a label. The sum of squares of many such numbers is finite."""
+SMALLEST = 1e-100
+"""Smallest difference of labels. Its square is above 0."""
+DecimalMark = Literal["auto", "point", "comma"]
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
+"""A number that may as well have commas between its thousands."""
+
+
+class NumberTask(Protocol):
+    """A task on tables with numbers as labels."""
+
+    decimal: DecimalMark
+
+
+class NumberSource(TextSource):
+    """Reads tables with a text, or a pair of texts, and a number."""
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read the files `given`, or those of the task's own `data`."""
+        super().__init__(task, given)
+        self._commas: dict[tuple[str, str], bool] = {}
+
+    def findings(self) -> list[str]:
+        """Describe the data, and the decimal mark if it is a comma."""
+        table = self.open(self.file("train"))
+        column = self.columns(table, labelled=True).label
+        commas = [f"the numbers in '{column}' have decimal commas"] if self._has_commas(table, column) else []
+        return [*super().findings(), *commas]
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, whose decimal mark is detected again; see TextSource."""
+        return super().moved(data, {"decimal": "auto"} | dict(given))
+
+    def _record(self, row: Row, columns: TextColumns, table: Table) -> Record:
+        cell = row.values.get(columns.label, "").strip()
+        if "," in cell and self._has_commas(table, columns.label):
+            if not _DECIMAL_COMMA.fullmatch(cell):
+                raise ValueError(f"the label {cell!r} is not a number with a decimal comma. Write it as 1234,5")
+            row = dataclasses.replace(row, values={**row.values, columns.label: cell.replace(",", ".")})
+        elif "." in cell and self._decimal == "comma":
+            raise ValueError(f"the label {cell!r} has a point, but --decimal is comma. Write it as 1234,5")
+        return super()._record(row, columns, table)
+
+    @property
+    def _decimal(self) -> DecimalMark:
+        return cast(NumberTask, self.task).decimal
+
+    def _has_commas(self, table: Table, column: str) -> bool:
+        """Return whether the numbers of a column have decimal commas. In doubt its cells are read once."""
+        if self._decimal != "auto":
+            return self._decimal == "comma"
+        key = (table.called, column)
+        if key not in self._commas:
+            rows = table.rows(Problems(heading="", shown=0))
+            self._commas[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
+        return self._commas[key]
+
+
+def have_decimal_commas(cells: Iterable[str]) -> bool:
+    """Return whether all fractions in some cells have a decimal comma.
+
+    Commas that may all as well separate thousands, and cells with points, are doubtful.
+
+    >>> have_decimal_commas(["7,6", "8", "-0,25"]), have_decimal_commas(["7,6", "8.1"]), have_decimal_commas(["1,250"])
+    (True, False, False)
+    """
+    found = [cell for cell in cells if "," in cell or "." in cell]
+    return all(map(_DECIMAL_COMMA.fullmatch, found)) and not all(map(_GROUPED.fullmatch, found))
+
+
+def parse_number(cell: str) -> float:
+    """Return the number in a cell, with a decimal point. Raises ValueError with the reason if there is none."""
+    try:
+        number = float("" if "_" in cell else cell)  # Python reads 1_0 as 10
+    except ValueError:
+        advice = "Write one, or remove the row"
+        if "," in cell:
+            advice += ". If commas are decimal marks, give --decimal comma"
+        raise ValueError(f"the label {cell!r} is not a number. {advice}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"the label {cell!r} is not a finite number. Write one, or remove the row")
+    if abs(number) > LARGEST:
+        raise ValueError(
+            f"the label {cell!r} is beyond {LARGEST:g}: squared errors would be infinite. Write all numbers in a "
+            "larger unit, or as logarithms"
+        )
+    return number
