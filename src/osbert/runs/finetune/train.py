@@ -26,7 +26,7 @@ from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
 from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, read_model
-from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
@@ -266,7 +266,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
         answer = one_line(best.collapsed)
-        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
+        flags = [flag(name) for name in LENGTH if name in plan.given]
+        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps, flags=flags)}"
         watch(Notice(text, warning=True))
     if classes := class_scores(task, best.metrics):
         watch(Notice("F1 of each class: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items())))
