@@ -33,6 +33,7 @@ from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.tuning import describe as learning
 from osbert.runs.finetune.warnings import REMARKS
+from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import counted, one_line
@@ -149,8 +150,9 @@ def complete(
     finetuning_report(run, name=plan.name)
     if run.map and (found := run.data_map):
         watch(Notice(run.map.write(found)))
-    for one, intervals in zip(run.outcomes, run.intervals, strict=True):
-        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, ended)
+    for one, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
+        own = {**ended, "training_texts": sketch(rows.training)}
+        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, own)
     if folders:
         folder.finish(ended)
 
