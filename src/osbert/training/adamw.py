@@ -27,8 +27,9 @@ def give_row_gradients(learner: nn.Module) -> None:
     shared = [getattr(module, "tied", None) for module in learner.modules()]
     whole = {table for tables in shared if isinstance(tables, tuple) for table in tables}
     for module in learner.modules():
-        large = isinstance(module, nn.Embedding) and module.num_embeddings >= LARGE
-        if large and module.weight.requires_grad and module not in whole:
+        if not isinstance(module, nn.Embedding) or module.num_embeddings < LARGE or module in whole:
+            continue
+        if module.weight.requires_grad:
             module.sparse = True
             # One row for each that a pass has read, not for each token: it takes less memory.
             module.weight.register_hook(_by_row)
