@@ -150,7 +150,12 @@ def test_few_development_rows_choose_no_epoch(
 
 @pytest.mark.parametrize(("width", "rate"), [(NARROW, NARROW_RATE), (768, RATE)])
 def test_few_rows_whose_labels_have_places_get_more_steps_than_few_texts(
-    plan: Callable[..., FinetunePlan], width: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., FinetunePlan],
+    width: int,
+    rate: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("Ada B-PER\nsings O\n\n" * 20)  # 18 of them learn: 3 steps an epoch
@@ -162,6 +167,10 @@ def test_few_rows_whose_labels_have_places_get_more_steps_than_few_texts(
     }
     given = {"batch": 4, "epochs": PLACE_EPOCHS["tokens"], "learning_rate": rate}
     assert values(plan("--batch", "4", data=tagged, task="tag")) == given
+    capsys.readouterr()
+    assert values(plan("--epochs", "8", data=tagged, task="tag"))["batch"] == BATCH
+    _, warning = capsys.readouterr().out.splitlines()
+    assert "without --epochs" in warning and "24 steps" in warning
     asked = tmp_path / "asked.jsonl"
     questions = [{"question": "who?", "context": f"Ada sings {n}", "answer": "Ada"} for n in range(20)]
     asked.write_text("".join(json.dumps(row) + "\n" for row in questions))

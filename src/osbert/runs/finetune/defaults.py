@@ -43,6 +43,8 @@ encoder. With 1,000 pairs it beat fine-tuning on all sets, with 2,500 not on MNL
 STS-B it still did (docs/results.md)."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
+READING = ("apart", "both_orders", "long")
+"""Settings of tasks about how a pair is read."""
 FAR = 10
 """Factor from the learning rate that suits the rows, beyond which a given one is reported: at 20 times it contrastive
 tuning made MiniLM worse than no tuning (docs/results.md)."""
@@ -195,7 +197,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         return {}, "as given, and the paper's values where nothing is given, whatever the number of rows", ""
     need = TrainingDemand.of(plan)
     method = _few_shot_method(plan, records, need)
-    hindrances = _hindrances(plan, method)
+    hindrances = _hindrances(plan, records, method)
     if method and not hindrances:
         return *_few_shot(plan, records, need, method), _far_rate(plan, CONTRASTIVE[RATE_NAME])
     chosen, reason, warning = _small_data(plan, records, need)
@@ -221,7 +223,8 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
     most = FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS
     if task.form != "sequence" or not 0 < len(rows) < most:
         return ""
-    pairs = task.by_vectors(rows) != task
+    usual = _usual_reading(task)
+    pairs = usual.by_vectors(rows) != usual
     single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
     if not (pairs or (single and not need.young)):
         return ""
@@ -231,15 +234,25 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
     return "linear" if pairs else "contrastive"
 
 
-def _hindrances(plan: FinetunePlan, method: str) -> list[str]:
+def _usual_reading(task: Task) -> Task:
+    """Return the task with the defaults of the settings that may keep a pair from being read as two texts."""
+    usual = recipe.defaults(type(task))
+    return replace(task, **{name: usual[name] for name in READING if name in usual})
+
+
+def _hindrances(plan: FinetunePlan, records: Sequence[Sequence[Record]], method: str) -> list[str]:
     """Return the dotted names of the given settings that a method of few-shot learning does not have."""
     if not method:
         return []
+    [task] = plan.tasks
+    usual, [rows] = _usual_reading(task), records
+    reading = [name for name in READING if getattr(task, name, None) != getattr(usual, name, None)]
+    found = ["from_scratch"] if plan.from_scratch else []
     names = ["training.tuning", "training.recurrent", "training.auxiliary", "training.frozen"]
     if method == "linear":  # one fit: it has no epochs, and is the same for every seed
         names += [f"scores.{field.name}" for field in fields(ScoreSettings)]
+        found += reading if task.by_vectors(rows) == task else []
         names += ["comparison.search", *(["comparison.seeds"] if plan.comparison.seeds > 1 else [])]
-    found = ["from_scratch"] if plan.from_scratch else []
     for name in names:
         part, _, setting = name.partition(".")
         settings = getattr(plan, part)
