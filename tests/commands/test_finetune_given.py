@@ -97,6 +97,8 @@ def test_a_given_setting_changes_that_setting_alone_or_a_line_names_it(
         steps = [-(-len(TABLES[rows].splitlines()) // one.training.batch) * one.training.epochs for one in (plan, base)]
         if plan.training.few_shot == "none" and steps[0] < 0.9 * min(200, steps[1]):
             assert len(warnings) == 1, call
+        if "tuning" in call and (rows == "few" or steps[0] < 190):
+            assert len(warnings) == 1 and "--tuning" in warnings[0], call
         if call.get("learning_rate") == "1e-3" and "tuning" not in call:
             assert len(warnings) == 1, call
 

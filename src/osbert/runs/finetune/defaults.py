@@ -341,6 +341,13 @@ def _small_data(
         )
     fewer = {"training.batch": steps(suited[0], epochs), "training.epochs": steps(batch, suited[1])}
     flags = " and ".join(flag(name) for name in given if fewer[name] > count)
+    if plan.training.tuning != "full" and count < STEPS:
+        few = f"{count:,} steps are too few for --tuning {plan.training.tuning}, which moves fewer weights"
+        return (
+            chosen,
+            reason,
+            f"{few}: leave {' and '.join(filter(None, ('--tuning', flags)))} out, or give more steps.",
+        )
     if not flags or count >= min(need.steps, steps(*suited)):
         return (
             chosen,
