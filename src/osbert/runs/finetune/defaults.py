@@ -354,7 +354,7 @@ def _small_data(
             reason,
             _far_rate(plan, FEW if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate),
         )
-    return chosen, reason, f"{count:,} steps are too few to learn from: without {flags} there are {steps(*suited):,}."
+    return chosen, reason, f"{count:,} steps are few: without {flags} there are {steps(*suited):,}."
 
 
 def _far_rate(plan: FinetunePlan, suited: float) -> str:
