@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,10 @@ import osbert
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.inference.engine import load as load_engine
+from osbert.runs.contract import Notice
 from osbert.runs.evaluate import Evaluation
 from osbert.runs.file_options import LabelledOptions
+from osbert.runs.seen_texts import seen_texts, sketch
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli
@@ -30,6 +34,26 @@ def test_the_development_rows_score_as_in_training(
     for name, value in metrics.items():
         assert f"{name}" in said and f"{value:.4f}" in said
     assert "true \\ predicted" in said and "20 rows" in said
+
+
+def test_rows_that_the_run_was_trained_on_are_named(run: Path, table: Path) -> None:
+    events: list[Any] = []
+    osbert.evaluate(run, data=table, watch=events.append)
+    [warning] = [event.text for event in events if isinstance(event, Notice) and event.warning]
+    assert "of 200 rows" in warning
+    events.clear()
+    osbert.evaluate(run, data=[("a text that is new", "pos")], watch=events.append)
+    assert not any(event.warning for event in events if isinstance(event, Notice))
+
+
+def test_a_sketch_of_many_texts_tells_the_fraction_that_was_seen() -> None:
+    rows = [Record(number=number, texts=(f"text {number}",)) for number in range(20_000)]
+    known = sketch(rows[:10_000])
+    assert len(known) < 12_000
+    assert "about 100%" in seen_texts(known, rows[:5000])
+    assert not seen_texts(known, rows[10_000:]) and not seen_texts("", rows) and not seen_texts("no base64", rows)
+    half = re.search(r"about (\d+)%", seen_texts(known, rows))
+    assert half and 45 <= int(half[1]) <= 55
 
 
 def test_a_confusion_table(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.runs.export.settings import ExportSettings
+from osbert.training.progress import Progress
 from refusals import refusal
 
 SAME = {"good": "fine", "bad": "poor"}
@@ -41,6 +43,30 @@ def scored(tmp_path: Path) -> Path:
     path = tmp_path / "sts.csv"
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+def test_hard_negatives_are_learnt_from(encoder: Path, pairs: Path, tmp_path: Path) -> None:
+    # A negative is the second text of its pair with the word that means the opposite.
+    lines = [line.split("\t") for line in pairs.read_text().splitlines()]
+    other = {"fine": "poor", "poor": "fine"}
+    rows = [
+        {"text": first, "pair": second, "negative": " ".join([other[second.split()[0]], *second.split()[1:]])}
+        for first, second in lines
+    ]
+    settings: dict[str, Any] = {"epochs": 4, "batch": 8, "learning_rate": 3e-3, "precision": "fp32", "pooling": "mean"}
+    events: list[Any] = []
+    data = {"train": rows, "dev": rows[:16]}
+    run = osbert.finetune(
+        "contrastive", model=encoder, data=data, out=tmp_path / "run", watch=events.append, **settings
+    )
+    with_negatives = run.predict([(rows[0]["text"], rows[0]["pair"]), (rows[0]["text"], rows[0]["negative"])])
+    assert with_negatives[0].value > with_negatives[1].value + 0.2
+    losses = [event.loss for event in events if isinstance(event, Progress)]
+    assert losses[-1] < losses[0] and "negative" in (tmp_path / "run" / "recipe.toml").read_text()
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    plain = {split: [{"text": row["text"], "pair": row["pair"]} for row in own] for split, own in data.items()}
+    osbert.finetune("contrastive", model=encoder, data=plain, out=tmp_path / "plain", **settings)
+    assert (tmp_path / "plain" / "model.safetensors").read_bytes() != before
 
 
 def test_pairs_are_learnt_and_the_run_is_a_model_of_sentences(

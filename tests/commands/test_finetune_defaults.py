@@ -98,17 +98,17 @@ def be_wide(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ((), {**SMALL, "epochs": 9}),  # 180 rows learn, 20 are held out
         (("--settings", "paper"), PAPER),
-        (("--batch", "16"), {**PAPER, "batch": 16}),
-        (("--epochs", "1"), {**PAPER, "epochs": 1}),
-        (("--epochs", "50"), {**PAPER, "epochs": 50}),
+        (("--batch", "16"), {**SMALL, "epochs": 9, "batch": 16}),
+        (("--epochs", "1"), {**SMALL, "epochs": 1}),
+        (("--epochs", "50"), {**SMALL, "epochs": 50}),
         (("--learning-rate", "1e-3"), {**SMALL, "epochs": 9, "learning_rate": 1e-3}),
-        (("--batch", "32", "--epochs", "3"), PAPER),
+        (("--batch", "32", "--epochs", "3"), {**SMALL, "batch": 32, "epochs": 3}),
         (("--search", "paper"), PAPER),
         (("--tuning", "lora"), {**SMALL, "epochs": 9, "learning_rate": 5e-4}),
     ],
     ids=" ".join,
 )
-def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
+def test_few_rows_change_each_setting_that_is_not_given(
     plan: Callable[..., FinetunePlan],
     settings: Sequence[str],
     expected: dict[str, float],
@@ -120,7 +120,7 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
     given = {word[2:].replace("-", "_") for word in settings}
     changed = {name for name in PAPER if found[name] != PAPER[name]} - given - {"learning_rate"}
     assert ("--settings paper" in said) == bool(changed), said
-    [line] = said.splitlines()
+    line, *_ = said.splitlines()
     assert all(name.replace("_", " ") in line for name in changed or PAPER), line
 
 
@@ -150,7 +150,12 @@ def test_few_development_rows_choose_no_epoch(
 
 @pytest.mark.parametrize(("width", "rate"), [(NARROW, NARROW_RATE), (768, RATE)])
 def test_few_rows_whose_labels_have_places_get_more_steps_than_few_texts(
-    plan: Callable[..., FinetunePlan], width: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., FinetunePlan],
+    width: int,
+    rate: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("Ada B-PER\nsings O\n\n" * 20)  # 18 of them learn: 3 steps an epoch
@@ -160,8 +165,12 @@ def test_few_rows_whose_labels_have_places_get_more_steps_than_few_texts(
         "epochs": PLACE_EPOCHS["tokens"],
         "learning_rate": rate,
     }
-    given = {"batch": 4, "epochs": 3, "learning_rate": 3e-5}
+    given = {"batch": 4, "epochs": PLACE_EPOCHS["tokens"], "learning_rate": rate}
     assert values(plan("--batch", "4", data=tagged, task="tag")) == given
+    capsys.readouterr()
+    assert values(plan("--epochs", "8", data=tagged, task="tag"))["batch"] == BATCH
+    _, warning = capsys.readouterr().out.splitlines()
+    assert "without --epochs" in warning and "24 steps" in warning
     asked = tmp_path / "asked.jsonl"
     questions = [{"question": "who?", "context": f"Ada sings {n}", "answer": "Ada"} for n in range(20)]
     asked.write_text("".join(json.dumps(row) + "\n" for row in questions))
@@ -205,8 +214,9 @@ def test_a_handful_of_development_rows_show_no_collapse() -> None:
         (("--few-shot", "none"), "none"),
         (("--settings", "paper"), "none"),
         (("--settings", "paper", "--few-shot", "auto"), "none"),
-        (("--epochs", "3"), "none"),
-        (("--learning-rate", "1e-4"), "none"),
+        (("--epochs", "3"), "contrastive"),
+        (("--learning-rate", "1e-4"), "contrastive"),
+        (("--batch", "8", "--epochs", "3", "--learning-rate", "1e-4"), "contrastive"),
         (("--tuning", "lora"), "none"),
         (("--recurrent", "1"), "none"),
         (("--pair", "more"), "none"),
@@ -214,7 +224,7 @@ def test_a_handful_of_development_rows_show_no_collapse() -> None:
     ],
     ids=" ".join,
 )
-def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
+def test_under_100_texts_are_learnt_by_few_shot_learning_unless_another_way_is_given(
     encoder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -229,8 +239,10 @@ def test_under_100_texts_are_learnt_by_few_shot_learning_where_all_is_left_open(
     _, records = load(read.tasks[0], ("train", "dev"))
     plan = fill_defaults(read, [records["train"]], tmp_path / "none", print)
     assert plan.training.few_shot == expected
-    [said] = capsys.readouterr().out.splitlines()
-    assert ("--few-shot none" in said) == (expected == "contrastive" and len(settings) < 4)
+    said, *warnings = capsys.readouterr().out.splitlines()
+    assert ("--few-shot none" in said) == (expected == "contrastive" and settings[:2] != ("--few-shot", "contrastive"))
+    ruled_out = {"--tuning", "--recurrent"} & {*settings}
+    assert [flag in warning for flag in ruled_out for warning in warnings] == [True] * len(ruled_out)
     assert (f"few shot {expected}" in said) == (expected != "none"), said
     assert plan.training.epochs == 3 or "--epochs" not in settings
 
@@ -264,7 +276,7 @@ def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     said = capsys.readouterr().out
     assert f"batch 32, epochs 3, learning rate {rate:g}" in said and "204 steps" in said
     assert ("512 wide" in said) == (width == NARROW)
-    assert values(plan("--epochs", "3", data=path)) == PAPER
+    assert values(plan("--epochs", "3", data=path)) == {**PAPER, "learning_rate": rate}
 
 
 @pytest.mark.parametrize(
@@ -272,8 +284,8 @@ def test_many_rows_have_the_papers_settings_and_a_line_says_so(
     [
         ((), {"batch": 8, "epochs": 20, "learning_rate": 1e-3}),
         (("--learning-rate", "3e-4"), {"batch": 8, "epochs": 20, "learning_rate": 3e-4}),
-        (("--epochs", "2"), {**PAPER, "epochs": 2, "learning_rate": 1e-3}),
-        (("--epochs", "2", "--learning-rate", "3e-4"), {**PAPER, "epochs": 2, "learning_rate": 3e-4}),
+        (("--epochs", "2"), {"batch": 8, "epochs": 2, "learning_rate": 1e-3}),
+        (("--epochs", "2", "--learning-rate", "3e-4"), {"batch": 8, "epochs": 2, "learning_rate": 3e-4}),
         (("--tuning", "lora"), {"batch": 8, "epochs": 20, "learning_rate": 5e-4}),
         (("--settings", "paper"), PAPER),
     ],
@@ -288,10 +300,9 @@ def test_an_encoder_that_was_pretrained_for_minutes_learns_longer_and_faster(
 ) -> None:
     (tmp_path / "run.json").write_text(json.dumps(PRETRAINED))
     assert values(plan(*settings)) == expected
-    [said] = capsys.readouterr().out.splitlines()
-    assert ("2 million tokens" in said) == (expected not in ({**PAPER, "epochs": 2, "learning_rate": 3e-4}, PAPER)), (
-        said
-    )
+    said, *warnings = capsys.readouterr().out.splitlines()
+    assert ("2 million tokens" in said) == (expected != PAPER), said
+    assert ["--epochs" in warning for warning in warnings] == [True] * ("--epochs" in settings)
 
 
 def test_an_encoder_that_was_pretrained_for_long_has_the_choices_of_a_published_one(
@@ -312,7 +323,7 @@ def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., FinetunePlan],
 def test_a_run_has_the_numbers_in_its_recipe_and_goes_on_with_them(
     encoder: Path, few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, out = ("--learning-rate", "1e-2"), tmp_path / "run"
+    words, out = ("--learning-rate", "1e-2", "--few-shot", "none"), tmp_path / "run"
     finetune("classify", *words, model=encoder, data=few, out=out)
     assert values(out) == {"batch": 8, "epochs": 10, "learning_rate": 1e-2}
     before = (out / "model.safetensors").read_bytes()
@@ -346,7 +357,7 @@ def test_a_run_that_was_begun_with_other_defaults_goes_on_with_those(
 
 
 def test_every_run_of_a_comparison_and_all_tasks_of_one_have_the_same(encoder: Path, few: Path, tmp_path: Path) -> None:
-    words = ("--learning-rate", "1e-2")
+    words = ("--learning-rate", "1e-2", "--few-shot", "none")
     out = tmp_path / "compared"
     finetune("classify", *words, "--seeds", "2", model=encoder, data=few, out=out)
     assert {values(folder)["batch"] for folder in (out, *(out / "trials").glob("seed-*"))} == {8}
@@ -374,3 +385,5 @@ def test_the_advice_after_a_collapse_is_for_this_run(
     table = {"training": {"epochs": 3, "batch": 32, "tuning": tuning}, "optimizer": {"learning_rate": rate}}
     said = advice(table, steps=steps)
     assert wanted in said and unwanted not in said and f"{steps:,} steps" in said
+    if steps < STEPS:
+        assert "leave --batch and --epochs out" in advice(table, steps=steps, flags=["--batch", "--epochs"])

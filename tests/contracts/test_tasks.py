@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -147,6 +148,11 @@ def test_a_task_pickles_and_goes_through_a_recipe(name: str) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         task.length = 3  # type: ignore[misc]
     assert all(document for *_, document in recipe.described(type(task)))
+
+
+def test_the_sample_that_a_run_names_at_its_end_can_be_predicted(name: str) -> None:
+    task, _ = fitted(name)
+    assert task.record_of(shlex.split(task.sample)).texts
 
 
 def test_examples_are_valid(name: str) -> None:

@@ -46,6 +46,15 @@ def test_metrics_that_all_runs_have_are_summarised() -> None:
     assert list(found) == ["accuracy"] and found["accuracy"].mean == pytest.approx(0.6)
 
 
+def test_an_interval_ends_at_the_range_of_its_metric() -> None:
+    runs = [{"accuracy": 1.0, "macro_f1": 0.1, "matthews": 1.0, "profit": 1.0, "f1": 80.0}] * 2
+    last = {"accuracy": 0.8, "macro_f1": 0.0, "matthews": -1.0, "profit": 0.8, "f1": 90.0}
+    found = {name: summary.interval for name, summary in summaries([*runs, last]).items()}
+    assert found["accuracy"][1] == 1 and found["macro_f1"][0] == 0 and found["matthews"] == (-1, 1)
+    # Unknown names, and numbers outside a range, are not cut.
+    assert found["profit"][1] > 1 and found["f1"][1] > 90
+
+
 def test_what_is_no_number_is_the_lowest_score() -> None:
     assert sorted([0.1, math.nan, -2.0], key=sortable)[1:] == [-2.0, 0.1]
     assert sortable(math.nan) < sortable(-1e300)

@@ -18,6 +18,7 @@ from osbert.evaluation.score import decoded, encoded
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.pooling import pair_blocks
+from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, fill_defaults
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PAIR_PENALTY
@@ -174,6 +175,8 @@ def test_two_ways_to_read_a_pair_and_windows_are_refused(encoder: Path, tmp_path
         (("--seeds", "3"), "none"),
         (("--long", "window"), "none"),
         (("--epochs", "4"), "none"),
+        (("--both-orders",), "none"),
+        (("--long", "head+tail"), "linear apart"),
         (("--settings", "paper"), "none"),
     ],
     ids=" ".join,
@@ -181,7 +184,11 @@ def test_two_ways_to_read_a_pair_and_windows_are_refused(encoder: Path, tmp_path
 def test_few_pairs_are_read_apart_where_all_is_left_open(
     encoder: Path, tmp_path: Path, settings: Sequence[str], expected: str
 ) -> None:
-    assert _chosen(encoder, tmp_path, settings) == expected
+    events: list[Any] = []
+    assert _chosen(encoder, tmp_path, settings, watch=events.append) == expected
+    warnings = [event.text for event in events if event.warning]
+    ruled_out = expected == "none" and not {"--few-shot", "--settings"} & {*settings}
+    assert [settings[0] in text for text in warnings] == [True] * ruled_out, warnings
 
 
 def test_other_encoders_than_those_of_sentences_are_fine_tuned(tmp_path: Path) -> None:
@@ -203,7 +210,13 @@ def test_many_pairs_are_fine_tuned(encoder: Path, tmp_path: Path, kind: str, mos
 
 
 def _chosen(
-    encoder: Path, folder: Path, settings: Sequence[str], *, kind: str = "regress", rows: int = len(NUMBERS)
+    encoder: Path,
+    folder: Path,
+    settings: Sequence[str],
+    *,
+    kind: str = "regress",
+    rows: int = len(NUMBERS),
+    watch: Watch = ignore,
 ) -> str:
     """Return the few-shot learning of a task, and whether its pairs are read apart, for so many training rows."""
     path = folder / "pairs.csv"
@@ -212,7 +225,7 @@ def _chosen(
     read = read_plan(kind, options.given(words, schema(kind)), model=encoder, data=path)
     _, records = load(read.tasks[0], ("train", "dev"))
     training = list(itertools.islice(itertools.cycle(records["train"]), rows))
-    plan = fill_defaults(read, [training], folder / "none", lambda event: None)
+    plan = fill_defaults(read, [training], folder / "none", watch)
     [task] = plan.tasks
     assert isinstance(task, Regress | Classify)
     return f"{plan.training.few_shot}{' apart' * task.apart}"

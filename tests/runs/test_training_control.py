@@ -30,6 +30,7 @@ from refusals import refusal
 from tiny_runs import write_run
 
 QUICK: dict[str, Any] = {
+    "few_shot": "none",
     "epochs": 3,
     "batch": 16,
     "learning_rate": 1e-2,

@@ -51,6 +51,35 @@ def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tup
     assert "scored pairs: " in told
 
 
+@pytest.mark.parametrize(
+    ("header", "settings", "columns"),
+    [
+        ("text,pair,negative", {}, ("text", "pair", "negative")),
+        ("anchor,positive,negative", {}, ("anchor", "positive", "negative")),
+        ("sent0,sent1,hard_neg", {}, ("sent0", "sent1", "hard_neg")),
+        ("text,pair,other", {"negative": "other"}, ("text", "pair", "other")),
+        ("text,pair,other", {}, ("text", "pair", "")),
+    ],
+)
+def test_a_column_of_negatives_is_read_or_said_not_to_be(
+    tmp_path: Path, header: str, settings: dict[str, str], columns: tuple[str, str, str]
+) -> None:
+    path = written(tmp_path / "triples.csv", f"{header}\na,b,c\nd,e,\n")
+    task = Contrastive(data=str(path), **settings).source.resolved()
+    assert (task.text, task.pair, task.negative) == columns
+    assert [len(texts) for texts, _ in texts_of(task, "all")] == ([3, 2] if columns[2] else [2, 2])
+    told = "\n".join(findings(task))
+    assert ("not read: 'other'" in told) == (not columns[2]) and ("all in '" in told) == bool(columns[2])
+
+
+def test_negatives_need_a_pair_and_a_column_that_there_is(tmp_path: Path) -> None:
+    path = written(tmp_path / "two.csv", "text,negative\na,b\n")
+    with refusal("unknown-column", "--pair"):
+        Contrastive(data=str(path)).source.resolved()
+    with refusal("unknown-column", "--negative", "'gone'"):
+        Contrastive(data=str(path), negative="gone").source.resolved()
+
+
 def test_without_scored_pairs_a_share_is_held_out(tmp_path: Path) -> None:
     lines = written(tmp_path / "lines.txt", "".join(f"text {n}\n" for n in range(40)))
     task, records = load(Contrastive(data=str(lines)).source.resolved(), ("train", "dev"))

@@ -232,6 +232,14 @@ def test_thresholds_are_learnt_from_the_development_rows() -> None:
     assert collapsed(found, said, rows) == "without a label" and not collapsed(found, best, rows)
 
 
+def test_labels_that_only_a_threshold_between_equal_probabilities_parts_are_a_collapse() -> None:
+    shares = [(0.48, 0.47), (0.49, 0.46), (0.47, 0.48)]
+    task, rows = Multilabel(labels=BOTH), records(("art",), ("art", "war"), ("war",))
+    predictions = [LabelsPrediction(value=(), probabilities=dict(zip(BOTH, own))) for own in shares]
+    best = task.at_best(predictions, rows)
+    assert len({one.value for one in best}) > 1 and collapsed(task, best, rows)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"threshold": "best"}, {"threshold": "1.5"}, {"threshold": "nan"}, {"label": "x", "label_columns": ("y", "z")}]

@@ -216,7 +216,8 @@ def test_the_official_files(data: Path) -> None:
 
 
 def test_a_collapse_is_told_in_words() -> None:
-    records = [Question(number=place, texts=("q", "p"), label=label) for place, label in enumerate([(), ("p", 0)])]
+    labels = [(), (Gold("p", 0),)]
+    records = [Question(number=number, texts=("q", "p"), label=label) for number, label in enumerate(labels)]
 
     def said_of(value: str) -> AnswerPrediction:
         return AnswerPrediction(value=value, chosen=AnswerCandidate(text=value, start=0, end=1, score=0.0))

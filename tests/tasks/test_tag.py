@@ -331,8 +331,20 @@ def test_a_collapse_is_told_in_words() -> None:
     def said(*values: tuple[EntitySpan, ...]) -> str:
         return collapsed(Tag(), [EntityPrediction(value=value) for value in values], records)
 
-    assert said((), ()) == "found to hold no entity" and said((), (EntitySpan(0, 1, "PER"),)) == ""
-    assert said(*[(EntitySpan(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"
+    person = (EntitySpan(0, 1, "PER"),)
+    assert said((), ()) == "found to hold no entity" and said(person, ()) == ""
+    assert said(*[person] * 2) == "found to hold the same (PER)"
+    assert said((), person) == "found to hold none of its entities"
+    # Labels that are alike make a constant answer no better, unless it is right.
+    records = [records[0]] * 2
+    assert said((), ()) == "found to hold no entity" and said(person, person) == ""
+
+
+def test_one_tag_for_every_word_is_a_collapse() -> None:
+    nouns = [tuple(EntitySpan(word, word + 1, "NN") for word in range(count)) for count in (2, 3)]
+    records = [Record(number=0, texts=("",), label=(*nouns[0][:1], EntitySpan(1, 2, "VB"))) for _ in nouns]
+    task = Tag(scheme="words", types=("NN", "VB"))
+    assert collapsed(task, [EntityPrediction(value=value) for value in nouns], records) == "tagged 'NN' in every word"
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

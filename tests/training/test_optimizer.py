@@ -211,6 +211,13 @@ def test_dense_steps_between_sparse_ones_move_all_rows(passes: int, monkeypatch:
         torch.testing.assert_close(sparse.weight, dense.weight, rtol=0, atol=0 if passes == 1 else 1e-6)
 
 
+def test_a_frozen_table_has_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adamw, "LARGE", 30)
+    frozen = torch.nn.Embedding(30, 8).requires_grad_(False)
+    adamw.give_row_gradients(frozen)
+    assert not frozen.sparse
+
+
 def test_a_table_that_an_output_layer_reads_whole_has_dense_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adamw, "LARGE", 30)
     model = torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Embedding(30, 8), torch.nn.Embedding(29, 8))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 """Confidence level of the interval of a mean."""
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("accuracy", "precision", "recall", "f1", "match", "illegal", "map", "mrr", "ndcg"), (0.0, 1.0)),
+    **dict.fromkeys(("rouge1", "rouge2", "rougeL", "bleu"), (0.0, 1.0)),
+    **dict.fromkeys(("matthews", "kappa", "pearson", "spearman"), (-1.0, 1.0)),
+    **dict.fromkeys(("mse", "rmse", "mae", "distance"), (0.0, math.inf)),
+}
+"""The range of metrics by a word of their names, such as that of "macro_f1" and "ndcg@10"."""
 FEWEST = 3
 """Fewest runs for which a confidence interval is reported. With two it is twelve times as wide as their difference."""
 
@@ -18,7 +26,8 @@ class Summary:
     """Statistics of one metric over several runs.
 
     `deviation`: the standard deviation over runs (n - 1), NaN for a single one. `interval`: the
-    95% confidence interval of the mean by Student's t, which assumes normally distributed runs; NaN for fewer than 3.
+    95% confidence interval of the mean by Student's t, which assumes normally distributed runs, cut at the metric's
+    range; NaN for fewer than 3.
     """
 
     count: int
@@ -47,10 +56,16 @@ class Summary:
         return f"{told} (95% interval of the mean {low:.4f} to {high:.4f})"
 
 
-def summarise(values: Sequence[float]) -> Summary:
-    """Summarise a metric's values, one per run. Raises ValueError if there are none."""
+def summarise(values: Sequence[float], limits: tuple[float, float] = (-math.inf, math.inf)) -> Summary:
+    """Summarise a metric's values, one per run; `limits`: its range. Raises ValueError if there are none.
+
+    >>> [round(bound, 2) for bound in summarise([1.0, 1.0, 0.9], (0.0, 1.0)).interval]
+    [0.82, 1.0]
+    """
     if not values:
         raise ValueError("no run, no summary")
+    if not all(limits[0] <= value <= limits[1] for value in values):  # a metric of the user's own with a known name
+        limits = (-math.inf, math.inf)
     mean = statistics.fmean(values)
     deviation = statistics.stdev(values) if len(values) > 1 else math.nan
     return Summary(
@@ -60,7 +75,7 @@ def summarise(values: Sequence[float]) -> Summary:
         deviation=deviation,
         lowest=min(values),
         highest=max(values),
-        interval=_interval(mean, deviation, len(values)),
+        interval=_interval(mean, deviation, len(values), limits),
     )
 
 
@@ -68,16 +83,28 @@ def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
     """Summarise every metric that all runs have, in the order of the first run."""
     runs = list(scores)
     names = [name for name in runs[0] if all(name in run for run in runs)]
-    return {name: summarise([run[name] for run in runs]) for name in names}
+    return {name: summarise([run[name] for run in runs], metric_range(name)) for name in names}
 
 
-def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
+def metric_range(name: str) -> tuple[float, float]:
+    """Return the lowest and the highest value of a metric by its name; infinite if unknown.
+
+    >>> metric_range("macro_f1"), metric_range("f1/mse"), metric_range("mse"), metric_range("profit")
+    ((0.0, 1.0), (0.0, 1.0), (0.0, inf), (-inf, inf))
+    """
+    words = re.split(r"[_.@]", name.partition("/")[0])
+    return next((RANGES[word] for word in words if word in RANGES), (-math.inf, math.inf))
+
+
+def _interval(mean: float, deviation: float, count: int, limits: tuple[float, float]) -> tuple[float, float]:
     if count < FEWEST:
         return math.nan, math.nan
     from scipy.special import stdtrit  # which imports in a fraction of the time of scipy.stats
 
     half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(count)
-    return mean - half, mean + half
+    low, high = limits
+    # In this order NaN stays NaN.
+    return max(mean - half, low), min(mean + half, high)
 
 
 def sortable(score: float) -> float:

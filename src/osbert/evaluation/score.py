@@ -100,15 +100,12 @@ def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packe
 
 
 def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-    """Return the answer of all records if it is the same although labels differ, else "".
+    """Return the answer of all records if it is the same (`Task.only_answer`) although not all are right, else "".
 
-    The text is that of `Prediction.answer`. Fine-tuning on small sets sometimes collapses in this way. Tasks that
-    answer by a rule do so on purpose and yield "".
+    Fine-tuning on small sets sometimes collapses in this way. Tasks that answer by a rule do so on purpose: "".
     """
-    answers = {repr(prediction.value) for prediction in predictions}
-    if not task.weighed or len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
-        return ""
-    return predictions[0].answer
+    answer = task.only_answer(predictions, records) if task.weighed and predictions else ""
+    return answer if answer and any(map(task.error, predictions, records)) else ""
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:

@@ -23,9 +23,11 @@ from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
+from osbert.runs.seen_texts import seen_texts
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
 from osbert.terminal import counted, in_columns
+from osbert.training.run_folder import RunFolder
 
 SCORE_FILES = ("", ".json", ".html")
 """Suffixes of a file of scores; all except .html contain JSON."""
@@ -143,6 +145,8 @@ def _evaluate(
         watch(Notice(origin(place, records, shared=shared)))
     for line in task.source.left_out("train" if shared else split):
         watch(Notice(line))
+    if seen := seen_texts(str(RunFolder(run).facts.get("finished", {}).get("training_texts", "")), records):
+        watch(Notice(seen, warning=True))
     score = engine.evaluate(task, records)
     evaluation = Evaluation(
         task=task,

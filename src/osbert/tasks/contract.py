@@ -359,6 +359,10 @@ class Task(Edges, Objective):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
 
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
+        return predictions[0].answer if len({repr(one.value) for one in predictions}) == 1 else ""
+
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.
 

@@ -22,12 +22,14 @@ copies to 0.6 of the table."""
 def give_row_gradients(learner: nn.Module) -> None:
     """Make the gradients of large tables sparse: of the rows that were read, unless an output layer names the table.
 
-    Output layers name the table that they may share in `tied` (models/heads/predictions.py).
+    A frozen table has none. Output layers name the table that they may share in `tied` (models/heads/predictions.py).
     """
     shared = [getattr(module, "tied", None) for module in learner.modules()]
     whole = {table for tables in shared if isinstance(tables, tuple) for table in tables}
     for module in learner.modules():
-        if isinstance(module, nn.Embedding) and module.num_embeddings >= LARGE and module not in whole:
+        if not isinstance(module, nn.Embedding) or module.num_embeddings < LARGE or module in whole:
+            continue
+        if module.weight.requires_grad:
             module.sparse = True
             # One row for each that a pass has read, not for each token: it takes less memory.
             module.weight.register_hook(_by_row)

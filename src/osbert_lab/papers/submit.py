@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from osbert import components
+from osbert import components, recipe
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, SubmissionFile
 from osbert.files import replace_file, require_file
@@ -19,7 +19,7 @@ from osbert.reading.table import Origin
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 
 AX = ("ax", "diagnostic")
 """Names of the diagnostic set's folder, in lower case."""
@@ -93,18 +93,22 @@ class MissingFile(Exception):
 
 
 def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
-    """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
+    """Return the finished runs of GLUE's sets in a folder, or the folder itself if it is one, by their tasks' names.
 
-    Raises UserError when there is none, or when two are of one task.
+    Runs of other tasks are not opened. Raises UserError when there is none, or when two are of one task.
     """
     if not runs.is_dir():
         raise UserError(f"{runs}: no such folder.", code="missing-file")
     found: dict[str, GlueRun] = {}
+    wanted = {one.task for one in SUBMISSION}
     # The folder may be a run itself.
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
-        task = read_task(folder, opening) if RunFolder(folder).finished else None
-        if task is None:
+        path = folder / RECIPE
+        name = str(recipe.read(path).get("task", "")) if path.is_file() else ""
+        if name.rpartition(".")[2] not in wanted or not RunFolder(folder).finished:
             continue
+        task = read_task(folder, opening)
+        assert task is not None  # its recipe names one
         if task.name in found:
             raise UserError(
                 f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.",
@@ -112,7 +116,8 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
             )
         found[task.name] = GlueRun(folder=folder, task=task)
     if not found:
-        raise UserError(f"{runs} holds no finished run of osbert finetune.", code="not-a-model")
+        sets = ", ".join(sorted(wanted))
+        raise UserError(f"{runs} holds no finished run of one of GLUE's sets ({sets}).", code="not-a-model")
     return found
 
 

@@ -190,6 +190,11 @@ def test_what_is_missing_is_said(runs: Path, encoder: Path, tmp_path: Path, caps
         submit(runs, out=tmp_path / "glue.tsv")
     with refusal("not-a-model"):
         submit(encoder, out=tmp_path / "glue.zip")
+    for name in ("reviews", "more-reviews", "tagger"):  # runs that are none of GLUE's are not opened
+        shutil.copytree(runs / "cola", tmp_path / "runs" / name)
+        task = "my_code.tagger" if name == "tagger" else "classify"
+        (tmp_path / "runs" / name / "recipe.toml").write_text(f'task = "{task}"\n')
+    assert "tagger" not in {run.folder.name for run in find_runs(tmp_path / "runs").values()}
     shutil.copytree(runs / "rte", tmp_path / "runs" / "rte-again")
     with refusal("duplicate-name"):
         submit(tmp_path / "runs", out=tmp_path / "glue.zip")

@@ -63,6 +63,24 @@ def test_the_loss_is_that_of_finding_ones_own_among_all(batch: Batch, pooling) -
     assert (loss.count, int(loss.hits)) == (4, hits)
 
 
+def test_a_hard_negative_is_one_of_every_record(batch: Batch) -> None:
+    torch.manual_seed(0)
+    backbone = Architecture(layers=1, heads=2, width=8, vocabulary=50, length=8).build()
+    head = ContrastiveHead(backbone, target="own", pooling="cls", temperature=0.05)
+    learner = Learner(backbone, {"own": head}).eval()
+    first = batch.targets["own"].index
+    second = partners(batch, first)
+    vectors = torch.nn.functional.normalize(torch.tanh(head.dense(head.outputs(backbone(batch), batch))), dim=-1)
+    # The last record is taken apart: both its texts are negatives of the other three.
+    negatives = torch.stack([first[-1], second[-1]])
+    index, labels = torch.cat([first[:-1], negatives]), torch.tensor([0, 0, 0, 1, 1])
+    target = dataclasses.replace(batch.targets["own"], index=index, labels=labels, count=3.0)
+    loss = learner(dataclasses.replace(batch, targets={"own": target}))["own"]
+    scores = vectors[first[:-1]] @ vectors[torch.cat([second[:-1], negatives])].T / 0.05
+    expected = torch.nn.functional.cross_entropy(scores, torch.arange(3), reduction="sum")
+    assert loss.total.item() == pytest.approx(expected.item(), rel=1e-4) and loss.count == 3
+
+
 def test_a_step_that_must_stay_whole_has_no_halves(batch: Batch) -> None:
     assert len(halves(batch)) == 2
     whole = dataclasses.replace(batch, whole=True)

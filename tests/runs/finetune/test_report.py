@@ -16,7 +16,13 @@ from osbert.runs.finetune.events import Epoch
 from refusals import refusal
 from tiny_runs import write_run
 
-QUICK: dict[str, Any] = {"batch": 8, "learning_rate": 1e-2, "precision": "fp32", "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "few_shot": "none",
+    "batch": 8,
+    "learning_rate": 1e-2,
+    "precision": "fp32",
+    "device": "cpu",
+}
 ROWS = [
     (f"the {word} film {'a ' * (number % 9)}", label)
     for number in range(16)

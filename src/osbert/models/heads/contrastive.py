@@ -1,4 +1,4 @@
-"""The contrastive loss with in-batch negatives (SimCSE, Gao et al. 2021)."""
+"""The contrastive loss with in-batch negatives, and with hard ones (SimCSE, Gao et al. 2021)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from osbert.models.pooling import Pooling, pooled
 class ContrastiveHead(Head):
     """States of texts -> a vector each; the negatives of a text are the second texts of the other records in the pass.
 
+    A record may have a hard negative as third text, which then is a negative of all records in the pass.
     The loss cannot be split into sums over records, so a step must be one pass (`Batch.whole`).
     """
 
@@ -27,7 +28,7 @@ class ContrastiveHead(Head):
     pooling: Pooling
 
     def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
-        """Stand on `backbone`; the batch's targets `target` belong to the first sequence of each record.
+        """Stand on `backbone`; the batch's targets `target` are 0 at the first sequence of a record, 1 at a negative.
 
         In training only, a dense layer and tanh follow the pooling: SimCSE's "w/ MLP (train)".
         """
@@ -44,13 +45,12 @@ class ContrastiveHead(Head):
         return torch.stack(pooled(states.hidden, batch, self.pooling, self.summaries(batch)))
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats of R records, each a choice among the R second texts."""
-        first = batch.targets[self.target].index
-        second = partners(batch, first)
+        """Return the summed cross-entropy in nats of R records, each a choice among all second texts and negatives."""
+        target = batch.targets[self.target]
+        first, negatives = target.index[target.labels == 0], target.index[target.labels == 1]
+        candidates = torch.cat([partners(batch, first, but=negatives), negatives])
         vectors = functional.normalize(torch.tanh(self.dense(self.outputs(states, batch))).float(), dim=-1)
-        return in_batch(
-            vectors[first], vectors[second], temperature=self.temperature, count=batch.targets[self.target].count
-        )
+        return in_batch(vectors[first], vectors[candidates], temperature=self.temperature, count=target.count)
 
 
 class SameTextHead(Head):
@@ -91,9 +91,12 @@ class SameTextHead(Head):
 
 
 def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float) -> Loss:
-    """Return the summed cross-entropy in nats of unit vectors `first` (R, D), each a choice among `second` (R, D)."""
+    """Return the summed cross-entropy in nats of unit vectors `first` (R, D), each a choice among `second` (R + H, D).
+
+    The first R of `second` are the positives, the others H hard negatives.
+    """
     # Cosines over the temperature (SimCSE, equation 5); the diagonal holds the positives.
-    scores = first @ second.T / temperature  # (R, R)
+    scores = first @ second.T / temperature  # (R, R + H)
     right = torch.arange(len(first), device=scores.device)
     hits = (scores.detach().argmax(dim=-1) == right).sum()
     return Loss(total=functional.cross_entropy(scores, right, reduction="sum"), count=count, hits=hits)
@@ -113,11 +116,13 @@ def twice(batch: Batch) -> Batch:
     )
 
 
-def partners(batch: Batch, first: Tensor) -> Tensor:
-    """Return the other sequence (R,) of the record of each sequence in `first` (R,)."""
-    # A record has two sequences: those that are not first are the partners.
+def partners(batch: Batch, first: Tensor, *, but: Tensor | None = None) -> Tensor:
+    """Return the other sequence (R,) of the record of each sequence in `first` (R,), none of those in `but` (H,)."""
+    # Without these a record has two sequences: those that are not first are the partners.
     others = torch.ones(len(batch.lengths), dtype=torch.bool, device=first.device)
     others[first] = False
+    if but is not None:
+        others[but] = False
     second = others.nonzero().squeeze(1)
     # Sorted by record, so that searchsorted finds the partner of each record.
     ordered = second[batch.records[second].argsort()]

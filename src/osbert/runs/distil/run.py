@@ -185,6 +185,7 @@ def _plan(request: DistilRequest, task: Task, settings: DistilSettings, names: C
         scores=settings.scores,
         comparison=Comparison(),
         open=frozenset() if settings.defaults.settings == "paper" else frozenset(open_) - {*names},
+        given=frozenset() if settings.defaults.settings == "paper" else frozenset(LENGTH) & {*names},
         opening=settings.opening,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from osbert.runs.finetune.defaults import STEPS
@@ -12,17 +12,23 @@ HIGH = {"full": 5e-5, "none": 1e-2, "adapters": 1e-3, "lora": 1e-3}
 """Learning rate, by kind of tuning, from which on the first advice is a lower one."""
 
 
-def advice(settings: Mapping[str, Any], *, steps: int) -> str:
+def advice(settings: Mapping[str, Any], *, steps: int, flags: Sequence[str] = ()) -> str:
     """Return advice after a collapsed run of `steps` steps; `settings` are those of its recipe.
+
+    `flags`: those of the number of steps that the user gave, which the defaults for few rows would do better without.
 
     >>> paper = {"training": {"epochs": 3, "batch": 32, "tuning": "full"}, "optimizer": {"learning_rate": 3e-5}}
     >>> advice(paper, steps=18)
     '18 steps (3 epochs, batch 32) are few: give more --epochs or a smaller --batch, for 200 steps or more.'
+    >>> advice(paper, steps=18, flags=["--batch"])
+    '18 steps (3 epochs, batch 32) are few: leave --batch out, and the rows decide.'
     """
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
     if training.get("few_shot", "none") != "none":
         return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
     made = f"{steps:,} steps ({counted(training['epochs'], 'epoch')}, batch {training['batch']})"
+    if steps < STEPS and flags:
+        return f"{made} are few: leave {' and '.join(flags)} out, and the rows decide."
     if steps < STEPS:
         return f"{made} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
     seeds = "another --seed, or several (--seeds 5)"

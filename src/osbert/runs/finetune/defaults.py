@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
-from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
-from osbert.runs.finetune.settings import ScoreSettings
+from osbert.runs.finetune.plan import FEW, LEFT_OPEN, LENGTH, FinetunePlan, flag
+from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import pretrained_tokens
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
@@ -43,6 +43,11 @@ encoder. With 1,000 pairs it beat fine-tuning on all sets, with 2,500 not on MNL
 STS-B it still did (docs/results.md)."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
+READING = ("apart", "both_orders", "long")
+"""Settings of tasks about how a pair is read."""
+FAR = 10
+"""Factor from the learning rate that suits the rows, beyond which a given one is reported: at 20 times it contrastive
+tuning made MiniLM worse than no tuning (docs/results.md)."""
 CHOOSING = 200
 """Number of development rows below which the last epoch is kept: of fewer the best epoch is much chance
 (docs/results.md). Between 100 and this bound nothing was measured."""
@@ -55,7 +60,7 @@ class TrainingDemand:
     """The training that an encoder needs for a task: fewest steps, most epochs, and learning rates.
 
     `rate`: for few rows. `usual_rate`: for enough rows; None for the paper's. `reason`: why it is not the paper's, ""
-    if it is. `young`: whether the encoder was pretrained for minutes; then both rates apply whatever else is given.
+    if it is. `young`: whether the encoder was pretrained for minutes.
     """
 
     steps: int = STEPS
@@ -77,8 +82,6 @@ class TrainingDemand:
             epochs = placed if forms == {"tokens"} else 20
             return cls(steps=600, epochs=epochs, rate=1e-3, usual_rate=1e-3, reason=reason, young=True)
         demand = cls(steps=PLACE_STEPS, epochs=placed) if placed else cls()
-        if not plan.open.issuperset(LENGTH):
-            return demand
         width = open_folder(plan.model, plan.opening.again).architecture.width
         if width > NARROW:
             return demand
@@ -132,11 +135,12 @@ def fill_defaults(
 ) -> FinetunePlan:
     """Return the plan with defaults for the settings that the user left open; report them with the reason.
 
-    Defaults depend on the number of rows only if both batch and epochs are open: a user who gives one of them expects
-    the paper's value of the other. A run that is resumed in the folder `out` keeps its settings. `records`: the
-    training rows of each task; an epoch has the steps of all tasks.
+    A setting that the user gave changes no other one: the defaults are those of a call without it. A warning names the
+    given settings that make fewer steps than a model needs, or that rule out few-shot learning. A run that is resumed
+    in the folder `out` keeps its settings. `records`: the training rows of each task; an epoch has the steps of all
+    tasks.
     """
-    chosen, reason = _choice(plan, records, out)
+    chosen, reason, warning = _choice(plan, records, out)
     plan = plan.changed(chosen)
     if plan.training.few_shot == "linear":
         plan = replace(plan, tasks=tuple(task.by_vectors(own) for task, own in zip(plan.tasks, records)))
@@ -144,6 +148,8 @@ def fill_defaults(
     said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
     said |= dict.fromkeys(plan.comparison.varied, "searched")
     watch(Notice(f"{listed(said)}: {reason}"))
+    if warning:
+        watch(Notice(warning, warning=True))
     return plan
 
 
@@ -178,59 +184,97 @@ def _shown(plan: FinetunePlan) -> tuple[str, ...]:
     return ("training.few_shot",) if few_shot == "linear" else ("training.few_shot", *CONTRASTIVE)
 
 
-def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str]:
-    """Return the chosen settings by their dotted names ({} to keep those of the plan), and the reason."""
+def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str, str]:
+    """Return the chosen settings by their dotted names ({} to keep those of the plan), the reason, and a warning."""
     if stored := _stored(out, plan.open):
-        return stored, f"kept from the run in {out}"
+        return stored, f"kept from the run in {out}", ""
     if plan.training.few_shot != "none":
         own = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
         chosen = {name: value for name, value in own.items() if name in plan.open}
-        return {"training.few_shot": plan.training.few_shot, **chosen}, "few-shot learning, as given, " + (
-            "and what goes with it" if chosen else "whatever the number of rows"
-        )
+        reason = "and what goes with it" if chosen else "whatever the number of rows"
+        return {"training.few_shot": plan.training.few_shot, **chosen}, f"few-shot learning, as given, {reason}", ""
+    if not plan.open:
+        return {}, "as given, and the paper's values where nothing is given, whatever the number of rows", ""
     need = TrainingDemand.of(plan)
-    if not plan.open.issuperset(LENGTH):
-        rate = {RATE_NAME: need.usual_rate} if need.young and RATE_NAME in plan.open else {}
-        reason = "as given, and the defaults where nothing is given, whatever the number of rows"
-        return rate, f"{reason}; {need.reason}, so the learning rate is high" if rate else reason
-    return _few_shot(plan, records, need) or _small_data(plan, records, need)
+    method = _few_shot_method(plan, records, need)
+    hindrances = _hindrances(plan, records, method)
+    if method and not hindrances:
+        return *_few_shot(plan, records, need, method), _far_rate(plan, CONTRASTIVE[RATE_NAME])
+    chosen, reason, warning = _small_data(plan, records, need)
+    if hindrances:
+        flags, them = " and ".join(map(flag, hindrances)), "it" if len(hindrances) == 1 else "them"
+        warning = (
+            f"so few rows are learnt best by few-shot learning ({method}), which does not go with {flags}: "
+            f"leave {them} out for a better score."
+        )
+    return chosen, reason, warning
+
+
+def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand) -> str:
+    """Return the method of few-shot learning that suits the rows and the encoder, "" if none does.
+
+    It is contrastive below FEW_ROWS single texts with one class each, and linear below FEW_PAIRS pairs. Pairs need a
+    sentence encoder or a young one: few pairs teach a young encoder less than its vectors already tell. Single texts
+    need one that is not young. Both need pooled sentence vectors.
+    """
+    if "training.few_shot" not in plan.open or len(plan.tasks) > 1:
+        return ""
+    task, [rows] = plan.task, records
+    most = FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS
+    if task.form != "sequence" or not 0 < len(rows) < most:
+        return ""
+    usual = _usual_reading(task)
+    pairs = usual.by_vectors(rows) != usual
+    single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
+    if not (pairs or (single and not need.young)):
+        return ""
+    folder = open_folder(plan.model, plan.opening.again)
+    if with_sentences(folder.architecture) is None or (pairs and not (need.young or _of_sentences(folder))):
+        return ""
+    return "linear" if pairs else "contrastive"
+
+
+def _usual_reading(task: Task) -> Task:
+    """Return the task with the defaults of the settings that may keep a pair from being read as two texts."""
+    usual = recipe.defaults(type(task))
+    return replace(task, **{name: usual[name] for name in READING if name in usual})
+
+
+def _hindrances(plan: FinetunePlan, records: Sequence[Sequence[Record]], method: str) -> list[str]:
+    """Return the dotted names of the given settings that a method of few-shot learning does not have."""
+    if not method:
+        return []
+    [task] = plan.tasks
+    usual, [rows] = _usual_reading(task), records
+    reading = [name for name in READING if getattr(task, name, None) != getattr(usual, name, None)]
+    found = ["from_scratch"] if plan.from_scratch else []
+    names = ["training.tuning", "training.recurrent", "training.auxiliary", "training.frozen"]
+    if method == "linear":  # one fit: it has no epochs, and is the same for every seed
+        names += [f"scores.{field.name}" for field in fields(ScoreSettings)]
+        found += reading if task.by_vectors(rows) == task else []
+        names += ["comparison.search", *(["comparison.seeds"] if plan.comparison.seeds > 1 else [])]
+    for name in names:
+        part, _, setting = name.partition(".")
+        settings = getattr(plan, part)
+        if getattr(settings, setting) != recipe.defaults(type(settings))[setting]:
+            found.append(name)
+    return found + ([name for name in LEFT_OPEN if name in plan.given] if method == "linear" else [])
 
 
 def _few_shot(
-    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
-) -> tuple[dict[str, Any], str] | None:
-    """Return settings for few-shot learning: below FEW_ROWS single texts with one class each, or FEW_PAIRS pairs.
-
-    Pairs need a sentence encoder or a young one: few pairs teach a young encoder less than its vectors already tell.
-    Single texts need one that is not young. None if one of `LEFT_OPEN` is given, if the encoder is tuned in another
-    way, or if it has no pooled sentence vectors; for pairs also if settings about epochs are given, which a linear
-    layer does not have.
-    """
-    if not plan.open.issuperset(LEFT_OPEN) or len(plan.tasks) > 1 or plan.from_scratch:
-        return None
-    task, training, [rows] = plan.task, plan.training, records
-    most = FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS
-    if task.form != "sequence" or not 0 < len(rows) < most:
-        return None
-    if training.tuning != "full" or training.recurrent or training.auxiliary or training.frozen:
-        return None
-    pairs = task.by_vectors(rows) != task
-    if pairs and (plan.scores != ScoreSettings() or plan.comparison.seeds > 1 or plan.comparison.search != "none"):
-        return None
-    single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
-    if not (pairs or (single and not need.young)):
-        return None
-    folder = open_folder(plan.model, plan.opening.again)
-    if with_sentences(folder.architecture) is None or (pairs and not (need.young or _of_sentences(folder))):
-        return None
-    if pairs:
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand, method: str
+) -> tuple[dict[str, Any], str]:
+    """Return the settings of a method of few-shot learning that the user left open, and the reason."""
+    [rows] = records
+    if method == "linear":
         why = need.reason if need.young else "the encoder was trained to give alike texts like vectors"
         return {"training.few_shot": "linear"}, (
             f"{len(rows):,} training pairs are few and {why}: the two texts are read apart, and a linear layer "
             "compares their vectors. --few-shot none fine-tunes."
         )
-    chosen = _contrastive(plan, records)
-    long = f" The texts are long, so a step has {BATCH}." if chosen["training.batch"] == BATCH else ""
+    suited = _contrastive(plan, records)
+    chosen = {name: value for name, value in suited.items() if name in plan.open}
+    long = f" The texts are long, so a step has {BATCH}." if chosen.get("training.batch") == BATCH else ""
     return {"training.few_shot": "contrastive"} | chosen, (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         f"and a linear layer is fitted to them.{long} --few-shot none fine-tunes."
@@ -261,32 +305,64 @@ def _of_sentences(folder: Folder) -> bool:
 
 def _small_data(
     plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
-) -> tuple[dict[str, Any], str]:
-    """Return batch, epochs and learning rate for enough steps ({} if the paper's values give them), and the reason.
+) -> tuple[dict[str, Any], str, str]:
+    """Return the open ones of batch, epochs and learning rate for enough steps, the reason, and a warning.
 
-    A learning rate that the user gave is kept.
+    The warning names the given settings that make fewer steps than are needed, "" if none does.
     """
     counts = [steps_per_epoch(task, own) for task, own in zip(plan.tasks, records)]
 
-    def steps(batch: int) -> int:
-        return sum(count(batch) for count in counts)
+    def steps(batch: int, epochs: int) -> int:
+        return epochs * sum(count(batch) for count in counts)
 
-    before = plan.training.batch, plan.training.epochs
-    found = small_data(steps, batch=before[0], epochs=before[1], need=need)
-    made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
-    rate = need.usual_rate if found == before else need.rate
-    chosen: dict[str, Any] = {} if found == before else dict(zip(LENGTH, found))
-    if rate and RATE_NAME in plan.open:
-        chosen[RATE_NAME] = rate
-    if found == before:
-        enough = f"the rows are enough for the paper's batch and epochs, which make {made:,} steps"
-        return chosen, f"{enough}; {need.reason}, so the learning rate is high" if RATE_NAME in chosen else enough
-    few = f", all that {need.epochs} epochs of so few rows give" if makes < need.steps else ""
-    reason = f"{need.reason}, and " if need.young else ""
-    return chosen, (
-        f"{reason}batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; these are "
-        f"{makes:,}{few}. --settings paper uses the paper's values."
-    )
+    paper = recipe.defaults(type(plan.training))
+    usual = paper["batch"], paper["epochs"]
+    suited = small_data(lambda batch: steps(batch, 1), batch=usual[0], epochs=usual[1], need=need)
+    enough = suited == usual
+    found: dict[str, Any] = dict(zip(LENGTH, suited))
+    rate = need.usual_rate if enough else need.rate
+    if rate and plan.training.tuning == "full":  # for few weights the plan has a rate of its own
+        found[RATE_NAME] = rate
+    chosen = {name: value for name, value in found.items() if name in plan.open}
+    batch, epochs = (chosen.get(name, getattr(plan.training, name.partition(".")[2])) for name in LENGTH)
+    count, given = steps(batch, epochs), [name for name in LENGTH if name in plan.given]
+    before = f"{need.reason}, and " if need.young else ""
+    if not plan.open.issuperset(LENGTH) and not chosen.keys() & {*LENGTH}:
+        high = f"; {need.reason}, so the learning rate is high" if need.reason and RATE_NAME in chosen else ""
+        reason = f"as given, and the defaults where nothing is given{high}"
+    elif enough:
+        high = f"; {need.reason}, so the learning rate is high" if RATE_NAME in chosen else ""
+        reason = f"the rows are enough for the paper's batch and epochs, which make {steps(*usual):,} steps{high}"
+    else:
+        few = f", all that {need.epochs} epochs of so few rows give" if count < need.steps and not given else ""
+        reason = (
+            f"{before}batch {usual[0]} and {usual[1]} epochs would be {steps(*usual):,} steps, too few to learn from; "
+            f"these are {count:,}{few}. --settings paper uses the paper's values."
+        )
+    fewer = {"training.batch": steps(suited[0], epochs), "training.epochs": steps(batch, suited[1])}
+    flags = " and ".join(flag(name) for name in given if fewer[name] > count)
+    if plan.training.tuning != "full" and count < STEPS:
+        few = f"{count:,} steps are too few for --tuning {plan.training.tuning}, which moves fewer weights"
+        return (
+            chosen,
+            reason,
+            f"{few}: leave {' and '.join(filter(None, ('--tuning', flags)))} out, or give more steps.",
+        )
+    if not flags or count >= min(need.steps, steps(*suited)):
+        return (
+            chosen,
+            reason,
+            _far_rate(plan, FEW if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate),
+        )
+    return chosen, reason, f"{count:,} steps are few: without {flags} there are {steps(*suited):,}."
+
+
+def _far_rate(plan: FinetunePlan, suited: float) -> str:
+    """Return a warning if the user gave a learning rate far from the one that suits the rows, else ""."""
+    rate = plan.optimizer.learning_rate
+    if RATE_NAME not in plan.given or suited / FAR <= rate <= suited * FAR:
+        return ""
+    return f"a learning rate of {rate:g} is far from the {suited:g} that suits these rows: leave {flag(RATE_NAME)} out."
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class FinetunePlan:
     comparison: Comparison
     open: frozenset[str] = frozenset()
     """Dotted names of the settings in `LEFT_OPEN`, and of scores.keep, that the user did not give."""
+    given: frozenset[str] = frozenset()
+    """Dotted names of the settings in `LEFT_OPEN` that the user gave although their defaults depend on the rows."""
     opening: Opening = CAREFUL
     learning_curve: bool = False
     further: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -56,6 +58,7 @@ class FinetunePlan:
             tasks=tuple(task for plan in plans for task in plan.tasks),
             paths=tuple(path for plan in plans for path in plan.paths),
             open=frozenset.intersection(*(plan.open for plan in plans)),
+            given=frozenset.union(*(plan.given for plan in plans)),
         )
 
     @property
@@ -154,7 +157,6 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         check_few(built)
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
-            open_ -= {"optimizer.learning_rate"}
     return FinetunePlan(
         tasks=(chosen.source.resolved(),),
         paths=(path,),
@@ -165,6 +167,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         scores=built.scores,
         comparison=built.comparison,
         open=open_,
+        given=frozenset() if fixed else frozenset(LEFT_OPEN) & {*given},
         opening=built.opening,
         learning_curve=built.report.learning_curve,
     )
@@ -243,10 +246,19 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
     idle |= {"comparison.search", "comparison.seeds"}  # the layer is the same for every seed
     for name in sorted(idle & {*given}) if kind == "linear" else ():
         problems.add(
-            f"--{name.rpartition('.')[2].replace('_', '-')} does nothing there: leave it out.",
+            f"{flag(name)} does nothing there: leave it out.",
             code="options-exclude-each-other",
         )
     problems.stop_if_any()
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting with this dotted name.
+
+    >>> flag("optimizer.learning_rate")
+    '--learning-rate'
+    """
+    return f"--{name.rpartition('.')[2].replace('_', '-')}"
 
 
 def name_of(task: str | Task) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
-from osbert.runs.finetune.warnings import TELLING, data_warnings, deduplicated, overlap
+from osbert.runs.finetune.warnings import data_warnings, deduplicated, overlap
+from osbert.runs.seen_texts import TELLING
 from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 

@@ -27,11 +27,10 @@ class Defaults:
 
     settings: Literal["auto", "paper"] = "auto"
     """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: few-shot learning below 100 texts with
-    one class each, and on few pairs for a model of sentences, if none of these is given (--few-shot). Otherwise as
-    paper, with 1e-4 for encoders at most 512 wide; but if neither batch nor epochs is given and there would be fewer
-    than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer than 600 steps and up
-    to 50 epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning
-    rate."""
+    one class each, and on few pairs for a model of sentences (--few-shot). Otherwise as paper, with 1e-4 for encoders
+    at most 512 wide; but if there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
+    and 5e-5; for tags fewer than 600 steps and up to 50 epochs. An encoder that was pretrained on few tokens gets more
+    steps, more epochs and a higher learning rate. A setting that is given changes no other one."""
 
 
 @dataclass(frozen=True, kw_only=True)

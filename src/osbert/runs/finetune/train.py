@@ -27,13 +27,14 @@ from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
 from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, read_model
-from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.tuning import describe as learning
 from osbert.runs.finetune.warnings import REMARKS
+from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import counted, one_line
@@ -149,8 +150,9 @@ def complete(
     finetuning_report(run, name=plan.name)
     if run.map and (found := run.data_map):
         watch(Notice(run.map.write(found)))
-    for one, intervals in zip(run.outcomes, run.intervals, strict=True):
-        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, ended)
+    for one, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
+        own = {**ended, "training_texts": sketch(rows.training)}
+        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, own)
     if folders:
         folder.finish(ended)
 
@@ -266,7 +268,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
         answer = one_line(best.collapsed)
-        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
+        flags = [flag(name) for name in LENGTH if name in plan.given]
+        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps, flags=flags)}"
         watch(Notice(text, warning=True))
     if classes := class_scores(task, best.metrics):
         left_out = classes_left_out(task, best.metrics)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from osbert.errors import UserError, differ_in_one_letter
+from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record, Task
 from osbert.terminal import counted, one_line
 
@@ -21,8 +22,6 @@ SHORTEST = 5
 """Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
 FAMILY = 32
 """Most frequent names that differ in the same letter, from which on that is a system of names and no typo."""
-TELLING = 0.02
-"""Fraction of the development rows, and of their characters, from which on repeated texts are reported."""
 SHOWN = 3
 """Most examples in a warning."""
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
@@ -60,8 +59,8 @@ def deduplicated(records: Splits) -> dict[str, list[Record]]:
 
     Raises UserError if no training record is left.
     """
-    development = {_text(record) for record in records["dev"]}
-    training = [record for record in records["train"] if _text(record) not in development]
+    development = {text_key(record) for record in records["dev"]}
+    training = [record for record in records["train"] if text_key(record) not in development]
     if not training:
         raise UserError(
             "The text of every training row stands in the development rows, too: --deduplicate leaves none. Give other "
@@ -83,8 +82,8 @@ def repeated(training: Sequence[Record], development: Sequence[Record]) -> list[
     """Return (development record, first training record) for each development record with equal texts."""
     known: dict[tuple[str, ...], Record] = {}
     for record in training:
-        known.setdefault(_text(record), record)
-    return [(record, known[text]) for record in development if (text := _text(record)) in known]
+        known.setdefault(text_key(record), record)
+    return [(record, known[text]) for record in development if (text := text_key(record)) in known]
 
 
 def overlap(task: Task, records: Splits) -> tuple[str, float]:
@@ -103,22 +102,13 @@ def overlap(task: Task, records: Splits) -> tuple[str, float]:
         f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
         f"flatters the scores: {', '.join(shown)}. --deduplicate leaves those training rows out."
     )
-    size = sum(map(_size, development))
-    return said, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
+    size = sum(map(size_of, development))
+    return said, min(len(pairs) / len(development), sum(size_of(record) for record, _ in pairs) / max(size, 1))
 
 
 def _shortened(record: Record) -> str:
     """Return the beginning of a record's texts on one line."""
     return f"{one_line(' '.join(' | '.join(record.texts).splitlines())):.60}"
-
-
-def _size(record: Record) -> int:
-    return sum(map(len, record.texts))
-
-
-def _text(record: Record) -> tuple[str, ...]:
-    """Return a key that is equal for records with the same texts, ignoring case and spaces."""
-    return tuple(" ".join(text.split()).casefold() for text in record.texts)
 
 
 def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:

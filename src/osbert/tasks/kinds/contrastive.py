@@ -17,7 +17,7 @@ from osbert.data.long_texts import lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.pooling import Pooling
-from osbert.reading.columns import TextColumns
+from osbert.reading.columns import Header, TextColumns
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
@@ -34,6 +34,8 @@ BLOCK = 1024
 """Number of rows that are compared with all others together."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
+NEGATIVES = ("negative", "hard_negative", "hard_neg", "neg")
+"""Usual names, in lower case, of the column of a hard negative."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
 
@@ -58,25 +60,42 @@ class ContrastiveSource(TextSource):
         return super().called or self.task.sts
 
     def columns(self, table: Table, *, labelled: bool) -> TextColumns:
-        """Return the columns with the texts; a file with two columns has pairs."""
-        only = len(table.columns) == 2 and not any(self.named)
+        """Return the columns with the texts; a file with two columns, beside that of negatives, has pairs."""
+        negative = self.negative(table)
+        names = [name for name in table.columns if name != negative]
+        only = len(names) == 2 and not any(self.named)
         try:
             found = super().columns(table, labelled=False)
         except UserError:
             if not only:
                 raise
-            found = TextColumns(text=table.columns[0])
+            found = TextColumns(text=names[0])
         if only and not (found.pair or found.label):
-            (other,) = (name for name in table.columns if name != found.text)
+            (other,) = (name for name in names if name != found.text)
             found = TextColumns(text=found.text, pair=other)
+        if negative and not found.pair:
+            raise UserError(
+                f"{table.called} has negatives in '{negative}', but no second text like the first: give --pair.",
+                code="unknown-column",
+            )
         return found
+
+    def negative(self, table: Table) -> str:
+        """Return the column with the hard negatives: the one of the setting, or of a usual name; "" if none."""
+        if self.task.negative:
+            return self.task.negative if self.task.negative in table.columns else ""
+        return Header(table.columns, table.called).first(NEGATIVES, but=(self.task.text, self.task.pair))
 
     def resolved(self) -> Task:
         """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
-        columns = self.columns(self.open(self.file("train")), labelled=False)
+        table = self.open(self.file("train"))
+        Header(table.columns, table.called).require(self.task.negative, option="negative")
+        columns = self.columns(table, labelled=False)
         if self.task.sts:
             self._describe_scored()
-        return self.passed_on(dataclasses.replace(self.task, text=columns.text, pair=columns.pair))
+        negative = self.negative(table)
+        named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, negative=negative)
+        return self.passed_on(named)
 
     def findings(self) -> list[str]:
         """Describe the data that were read, and the negatives of a text."""
@@ -89,7 +108,11 @@ class ContrastiveSource(TextSource):
         ]
         if columns.label:
             lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
-        lines.append("a text's negatives are the other texts of its step (--batch), which is one pass")
+        hard = f", and all in '{self.task.negative}'" if self.task.negative else ""
+        lines.append(f"a text's negatives are the other texts of its step (--batch), which is one pass{hard}")
+        read = {columns.text, columns.pair, columns.label, self.task.negative}
+        if unread := [f"'{name}'" for name in table.columns if name not in read]:
+            lines.append(f"not read: {', '.join(unread)}")
         if self.task.sts:
             return [*lines, f"scored pairs: {self._describe_scored()}"]
         if "dev" not in self.files():
@@ -102,7 +125,7 @@ class ContrastiveSource(TextSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored if there is a column with numbers."""
-        forms = {name: default_of(type(self.task), name) for name in READ}
+        forms = {name: default_of(type(self.task), name) for name in (*READ, "negative")}
         task = super(TextSource, self).moved(data, forms | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data
@@ -128,7 +151,9 @@ class ContrastiveSource(TextSource):
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
             raise ValueError("one of its two texts is empty")
-        return dataclasses.replace(record, label=1.0)
+        negative = row.values.get(self.task.negative, "") if self.task.negative else ""
+        texts = (*record.texts, negative) if negative.strip() else record.texts
+        return dataclasses.replace(record, texts=texts, label=1.0)
 
     @cached_property
     def scored(self) -> TextSource:
@@ -152,8 +177,8 @@ class Contrastive(TextTask):
     """Texts, each encoded twice with different dropout; or pairs of similar texts.
 
     In a step each first text is scored against the second texts of all records; the others are its negatives (in-batch
-    negatives). So a step is one pass, whatever micro_tokens says, and `batch` is part of the task. Labels are ignored:
-    all rows count as similar pairs.
+    negatives), and so are the hard negatives of all records. So a step is one pass, whatever micro_tokens says, and
+    `batch` is part of the task. Labels are ignored: all rows count as similar pairs.
     """
 
     form = "vectors"
@@ -166,6 +191,9 @@ class Contrastive(TextTask):
 
     length: int = 128
     """Most tokens in a text, [CLS] and [SEP] included; at most the model's limit."""
+    negative: str = ""
+    """The column with a text that is not like the first although it may seem so (a hard negative); detected by its
+    name. Only pairs have one, and a cell may be empty."""
     sts: str = ""
     """A file of pairs with a score of similarity, or GLUE's folder STS-B. The Spearman correlation of these scores with
     the cosines is reported before training and after every epoch, and selects the best epoch."""
@@ -210,17 +238,25 @@ class Contrastive(TextTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the two texts of a record as sequences, a single text twice; the first has the target."""
-        if len(record.texts) > 2:
+        """Return the two texts of a record as sequences, a single text twice; the first has the target.
+
+        In training a hard negative is a third sequence, whose target of weight 0 names it.
+        """
+        if len(record.texts) > 2 + bool(self.negative):
             raise UserError(
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
             )
         made = [self._sequence(text, packer, record.number) for text in record.texts]
-        first, second = made[0], made[-1]
-        if record.label is not None:
-            first = dataclasses.replace(first, targets={self.name: Target(labels=np.zeros(1, np.int64))})
-        return [first, second]
+        first, second, negatives = made[0], made[:2][-1], made[2:]
+        if record.label is None:
+            return [first, second]
+        return [self._aimed(first, 0), second, *(self._aimed(negative, 1) for negative in negatives)]
+
+    def _aimed(self, example: Example, label: int) -> Example:
+        weights = np.array([1.0 - label], np.float32) if self.negative else None
+        target = Target(labels=np.array([label], np.int64), weights=weights)
+        return dataclasses.replace(example, targets={self.name: target})
 
     def _sequence(self, text: str, packer: Packer, number: int) -> Example:
         (example,) = lay_out([packer.run(text)], packer, long=self.long, overlap=self.overlap, record=number)

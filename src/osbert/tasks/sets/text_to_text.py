@@ -214,11 +214,6 @@ class TextToText(Generate):
         """Return the names of the texts of a row."""
         return self.texts.texts if len(self.texts.texts) > 1 else ("text",)
 
-    @property
-    def sample(self) -> str:  # type: ignore[override]
-        """Return sample arguments of `osbert predict RUN` to try a run."""
-        return '"a text of yours" "and the second of the pair"' if len(self.texts.texts) > 1 else Task.sample
-
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task unchanged. Raises UserError if every row has the same label."""
         self.labelled.fitted(records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +184,15 @@ class Generate(TableTask):
     def request_fields(self) -> tuple[str, ...]:
         """Return the names of the texts of a source: "text", or its columns."""
         return self.text if len(self.text) > 1 else ("text",)
+
+    @property
+    def sample(self) -> str:  # type: ignore[override]
+        """Return sample arguments of `osbert predict RUN`: one for each text of a source."""
+        if len(self.request_fields) == 1:
+            return Task.sample
+        # Quotes and other signs of a column's name would mean something to the shell.
+        names = (re.sub(r"[^\w .-]", "", name) for name in self.request_fields)
+        return " ".join(f'"{name} of yours"' for name in names)
 
     @property
     def writes(self) -> Writing | None:

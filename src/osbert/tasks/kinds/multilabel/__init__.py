@@ -100,6 +100,10 @@ class MultilabelSource(TextSource):
         return nested_labels(cell) if columns.label in row.nested else cell_labels(cell, columns.separator)
 
 
+SPREAD = 0.05
+"""A model has learnt nothing if no label's probability differs by more between any two rows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Multilabel(WeightedTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
@@ -268,6 +272,13 @@ class Multilabel(WeightedTask):
         # Symmetric difference: labels that only the prediction or only the record has.
         wrong = {*prediction.value} ^ {*record.label}
         return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
+        probabilities = self._probabilities(predictions)
+        if bool((np.ptp(probabilities, axis=0) < SPREAD).all()):
+            return "given nearly the same probability of each label"
+        return super().only_answer(predictions, records)
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""

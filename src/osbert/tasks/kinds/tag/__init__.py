@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import TextWindow, windows
-from osbert.errors import Problems, UserError, nearest
+from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
@@ -31,8 +31,8 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
 from osbert.tasks.kinds.tag.decoding import entity_weights, found_entity, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
-from osbert.tasks.kinds.tag.outcomes import entities_outcome
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, passages
+from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
 from osbert.tasks.outcome import RecordOutcome
 from osbert.terminal import counted
 from osbert.text.split import Split, ranges
@@ -231,17 +231,8 @@ class Tag(Task):
                 "Give texts that have some.",
                 code="nothing-to-learn",
             )
-        seen = set(self.types)
-        for record in records if self.types else ():
-            for span in record.label or ():
-                if span.type not in seen:
-                    seen.add(span.type)
-                    problems.add(
-                        f"{record.place}: unknown type '{span.type}' (known: {', '.join(self.types)})."
-                        f"{nearest(span.type, self.types)} Mend it, or fine-tune with --types, which names all types, "
-                        "those without training rows too.",
-                        code="unknown-label",
-                    )
+        if self.types:
+            note_unknown_types(self.types, records, problems)
 
     def record_of(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
@@ -316,6 +307,11 @@ class Tag(Task):
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return an answer also if no true entity is found, or if every word has the same tag."""
+        found = only_entities(predictions, records, words=self.scheme == "words")
+        return found or super().only_answer(predictions, records)
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return the types of a text's entities, each as often as it occurs."""

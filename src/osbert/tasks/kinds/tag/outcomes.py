@@ -1,10 +1,11 @@
-"""The outcome of tagging a text: true entities with the predicted types, and false predictions."""
+"""The outcome of tagging: true entities with the predicted types, false predictions, and one answer for all texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from osbert.reading.tagged.schemes import EntitySpan
+from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.tag.decoding import found_entity
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
@@ -32,6 +33,19 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
         beliefs=tuple((share, span in {*record.label}) for share, span in zip(shares, prediction.value)),
         marks=tuple(marks),
     )
+
+
+def only_entities(predictions: Sequence[Prediction], records: Sequence[Record], *, words: bool) -> str:
+    """Return the answer of all records in words if no true entity is found, or if every word has the same tag.
+
+    `words`: whether each word has a tag of its own. "" for other answers, and if nothing is predicted.
+    """
+    predicted = {span.type for one in predictions for span in one.value}
+    if words and len(predicted) == 1 and len({span.type for record in records for span in record.label}) > 1:
+        return f"tagged {predicted.pop()!r} in every word"
+    right = any({*one.value} & {*record.label} for one, record in zip(predictions, records, strict=True))
+    true = any(record.label for record in records)
+    return "found to hold none of its entities" if predicted and true and not right else ""
 
 
 def _mark(record: TaggedText, span: EntitySpan, side: Side) -> TextMark:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.pack import PieceRun
+from osbert.errors import Problems, nearest
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
@@ -121,3 +122,18 @@ def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
     # The exclusive cumulative sum: index of each word's first piece.
     words[np.cumsum(counts) - counts] = True
     return PieceRun(ids, words)
+
+
+def note_unknown_types(types: Sequence[str], records: Sequence[Record], problems: Problems) -> None:
+    """Report each type of entity that is not among `types`, once."""
+    seen = {*types}
+    for record in records:
+        for span in record.label or ():
+            if span.type not in seen:
+                seen.add(span.type)
+                problems.add(
+                    f"{record.place}: unknown type '{span.type}' (known: {', '.join(types)})."
+                    f"{nearest(span.type, types)} Mend it, or fine-tune with --types, which names all types, "
+                    "those without training rows too.",
+                    code="unknown-label",
+                )

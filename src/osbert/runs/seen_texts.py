@@ -1,0 +1,69 @@
+"""A sketch of the texts that a run was trained on, by which an evaluation notices that it scores them again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import heapq
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from osbert.tasks import Record
+from osbert.terminal import counted
+
+MOST = 1024
+"""Most hashes of a sketch: the smallest ones. So it has a few kilobytes, and a part of other rows that also have small
+hashes tells how many of them were seen (a bottom-k sketch, Cohen and Kaplan 2007)."""
+TELLING = 0.02
+"""Fraction of the rows, and of their characters, from which on repeated texts are reported."""
+
+
+def text_key(record: Record) -> tuple[str, ...]:
+    """Return a key that is equal for records with the same texts, ignoring case and spaces."""
+    return tuple(" ".join(text.split()).casefold() for text in record.texts)
+
+
+def size_of(record: Record) -> int:
+    """Return the number of characters of a record's texts."""
+    return sum(map(len, record.texts))
+
+
+def sketch(records: Iterable[Record]) -> str:
+    """Return the smallest hashes of the records' texts, as text for a JSON file.
+
+    >>> rows = [Record(number=number, texts=(text,)) for number, text in enumerate(["Good film", "bad", "good  film"])]
+    >>> len(base64.b64decode(sketch(rows))), seen_texts(sketch(rows), rows[2:])[:10]
+    (16, '1 of 1 row')
+    """
+    hashes = np.array(heapq.nsmallest(MOST, {_hash(record) for record in records}), ">u8")
+    return base64.b64encode(hashes.tobytes()).decode()
+
+
+def seen_texts(known: str, records: Sequence[Record]) -> str:
+    """Return a warning if the records repeat texts of a sketch, "" if they do not or it is unreadable."""
+    try:
+        hashes = np.frombuffer(base64.b64decode(known, validate=True), ">u8").tolist()
+    except (binascii.Error, ValueError):
+        return ""
+    # Of larger hashes a full sketch does not say whether they were seen.
+    bound = max(hashes) if len(hashes) >= MOST else 2**64
+    among, compared = {*hashes}, [(record, number) for record in records if (number := _hash(record)) <= bound]
+    repeated = [record for record, number in compared if number in among]
+    characters = sum(size_of(record) for record, _ in compared)
+    fraction = min(len(repeated) / max(len(compared), 1), sum(map(size_of, repeated)) / max(characters, 1))
+    if fraction < TELLING:
+        return ""
+    count = f"{len(repeated):,} of {counted(len(records), 'row')} have"
+    if len(compared) < len(records):
+        count = f"about {len(repeated) / len(compared):.0%} of the {len(records):,} rows (by {len(compared):,}) have"
+    return (
+        f"{count} the text of a row that the run was trained on, which flatters the scores: they say little about new "
+        "texts. Give rows that it has not seen."
+    )
+
+
+def _hash(record: Record) -> int:
+    text = "\0".join(text_key(record)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
