@@ -39,6 +39,8 @@ CLASSES = {
     "Errors": ("errors.UserError",),
     "Results of models": (
         "tasks.record.Prediction",
+        "tasks.kinds.tag.passages.EntityPrediction",
+        "tasks.kinds.tag.passages.TextEntity",
         "analysis.explanation.Explanation",
         "analysis.attention.TextAttention",
         "analysis.scoring.TextLikelihood",

@@ -102,7 +102,7 @@ def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[R
     The text is that of `Prediction.answer`. Fine-tuning on small sets sometimes collapses in this way. Tasks that
     answer by a rule do so on purpose and yield "".
     """
-    answers = {repr(prediction.value) for prediction in predictions}
+    answers = {repr(prediction.comparable) for prediction in predictions}
     if not task.weighed or len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
         return ""
     return predictions[0].answer

@@ -350,7 +350,7 @@ class Task(Edges, Objective):
 
         1 minus the label's probability, if there is one; the distance of two numbers; 1 for any other mistake.
         """
-        if prediction.value == record.label:
+        if prediction.comparable == record.label:
             return 0.0
         if isinstance(prediction.value, float):
             return abs(prediction.value - record.label)
