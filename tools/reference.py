@@ -50,6 +50,8 @@ CLASSES = {
     "Results of runs": (
         "runs.finetune.result.Mistake",
         "runs.distil.run.DistilRun",
+        "runs.evaluate.EvaluationScores",
+        "evaluation.confusion.ConfusionMatrix",
         "runs.compare.RunComparison",
         "runs.analyse.run.ModelAnalysis",
         "runs.predict.run.PredictionTally",
