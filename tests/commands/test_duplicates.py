@@ -97,11 +97,7 @@ def test_words_of_topics_are_weighed_by_texts() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "function"),
     [
-        (
-            "the flow of the gas at the wall was studied in detail",
-            "we learn our agent",
-            {"the", "of", "at", "was", "in"},
-        ),
+        ("the flow of the gas at the wall was studied", "we learn our agent", {"the", "of", "at", "was"}),
         ("der Fluss an der Wand wurde mit der Sonde im Kanal untersucht", "Agenten lernen", {"der", "an", "mit", "im"}),
         ("le flux de la paroi est dans le canal avec la sonde", "agents savants", {"le", "la", "de", "est", "dans"}),
     ],
@@ -110,8 +106,8 @@ def test_function_words_name_no_topic(first: str, second: str, function: set[str
     rows = [(0, first)] * 3 + [(1, second)] * 9
     words = {word for words in topic_words(rows, 2) for word, _ in words}
     assert words and not words & (function | {"we", "our", "wurde"})
-    [[(word, _)], _] = topic_words([(0, "the"), (1, "x y"), (1, "y x z u v w")], 2)
-    assert word == "the"  # one word of nine is not yet a text in English
+    [[(word, _)], _] = topic_words([(0, "the"), (1, "xx yy " * 10)], 2)
+    assert word == "the"  # one word of 21 is no text in English
 
 
 def test_topics_of_texts_without_clear_clusters_follow_their_number(tmp_path: Path) -> None:
