@@ -17,11 +17,11 @@ DENSE = 100
 
 
 class LabelPair(NamedTuple):
-    """A true and a predicted label, and the number of items that have both."""
+    """A true and a predicted label, and the number of items (rows, entities) that have both."""
 
     true: str
     predicted: str
-    count: int
+    items: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class ConfusionMatrix:
 
         >>> found = ConfusionMatrix.of([("pos", "pos"), ("neg", "pos"), ("neg", "pos")], ("neg", "pos"))
         >>> found.array().tolist(), found.pairs[0]
-        ([[0, 2], [0, 1]], LabelPair(true='neg', predicted='pos', count=2))
+        ([[0, 2], [0, 1]], LabelPair(true='neg', predicted='pos', items=2))
         """
         known = {*classes}
         tally = Counter(tuple(name if name in known else UNPAIRED for name in pair) for pair in pairs)
