@@ -39,6 +39,8 @@ CLASSES = {
     "Errors": ("errors.UserError",),
     "Results of models": (
         "tasks.record.Prediction",
+        "tasks.kinds.tag.passages.EntityPrediction",
+        "tasks.kinds.tag.passages.TextEntity",
         "analysis.explanation.Explanation",
         "analysis.attention.TextAttention",
         "analysis.scoring.TextLikelihood",
@@ -48,6 +50,8 @@ CLASSES = {
     "Results of runs": (
         "runs.finetune.result.Mistake",
         "runs.distil.run.DistilRun",
+        "runs.evaluate.EvaluationScores",
+        "evaluation.confusion.ConfusionMatrix",
         "runs.compare.RunComparison",
         "runs.analyse.run.ModelAnalysis",
         "runs.predict.run.PredictionTally",
