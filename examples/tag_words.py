@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import osbert
+from osbert.tasks import Prediction
 
 
-def marked(text: str, entities: Iterable[Mapping[str, Any]]) -> str:
+def marked(text: str, prediction: Prediction) -> str:
     """Return a text with its entities in brackets: "[Ada Lovelace PER] wrote it"."""
-    for entity in sorted(entities, key=lambda one: -one["start"]):
-        start, end = entity["start"], entity["end"]
-        text = f"{text[:start]}[{text[start:end]} {entity['type']}]{text[end:]}"
+    for entity in sorted(prediction.value, key=lambda one: -one.start):
+        text = f"{text[: entity.start]}[{entity.text} {entity.type}]{text[entity.end :]}"
     return text
 
 
@@ -22,7 +20,7 @@ def main(model: str, data: str, out: str, *texts: str) -> None:
     run = osbert.finetune("tag", model=model, data=data, out=out)
     print(f"F1 of whole entities: {run.metrics['f1']:.4f}")
     for text, prediction in zip(texts, run.predict(texts)):
-        print(marked(text, prediction.found))
+        print(marked(text, prediction))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ CLASSES = {
     "Errors": ("osbert.errors.UserError",),
     "Results of models": (
         "osbert.tasks.record.Prediction",
+        "osbert.tasks.kinds.tag.passages.EntityPrediction",
+        "osbert.tasks.kinds.tag.passages.TextEntity",
         "osbert.analysis.explanation.Explanation",
         "osbert.analysis.attention.TextAttention",
         "osbert.analysis.scoring.TextLikelihood",
@@ -55,6 +57,8 @@ CLASSES = {
         "osbert.runs.finetune.result.Mistake",
         "osbert.runs.distil.run.DistilRun",
         "osbert.runs.compare.RunComparison",
+        "osbert.runs.evaluate.EvaluationScores",
+        "osbert.evaluation.confusion.ConfusionMatrix",
         "osbert_lab.analysis.run.ModelAnalysis",
         "osbert.runs.predict.run.PredictionTally",
         "osbert.runs.explain.ExplanationTally",

@@ -10,6 +10,7 @@ from typing import Any
 
 import reference  # mkdocs has this folder on the path while it loads a hook
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +21,8 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
 }
 """Files of the repository that are pages of the site, by their names there."""
+UNSEARCHED = ("changelog.md", "map.md")
+"""Pages that the search leaves out: long lists, which would be among the results of nearly every word."""
 
 
 def on_config(config: Any) -> Any:
@@ -45,7 +48,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
-    """Lead links to files of the repository to their pages on the site, from pages at any depth."""
+    """Lead links to files of the repository to their pages on the site, at any depth; keep lists out of the search."""
+    if page.file.src_uri in UNSEARCHED:
+        page.meta["search"] = {"exclude": True}
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../docs/", "](docs/")
     for name, target in OUTSIDE.items():
@@ -59,6 +64,19 @@ def on_page_content(html: str, page: Any, **context: Any) -> None:
     anchors = [f"{name}.{member}" for name in names for member in reference.members(name)]
     if missing := [anchor for anchor in anchors if f'id="{anchor}"' not in html]:
         raise PluginError(f"{page.file.src_uri} lacks {', '.join(missing)}: give each a docstring.")
+
+
+@event_priority(-200)  # after the plugin offline has written the index as a script
+def on_post_build(config: Any) -> None:
+    """Raise PluginError if the search needs another server, or has a page that it should leave out."""
+    site = Path(config.site_dir)
+    for name in ("index.html", "reference/python.html"):
+        if remote := re.findall(r'<script[^>]* src="(https?:[^"]*)"', (site / name).read_text(encoding="utf-8")):
+            raise PluginError(f"{name} loads {', '.join(remote)}: keep scripts in docs/.")
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8").removeprefix("var __index = ")
+    pages = {entry["location"].partition("#")[0] for entry in json.loads(index)["docs"]}
+    if searched := {page.replace(".md", ".html") for page in UNSEARCHED} & pages:
+        raise PluginError(f"the search has {', '.join(sorted(searched))}")
 
 
 def examples() -> list[Path]:

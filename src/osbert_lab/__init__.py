@@ -83,7 +83,8 @@ def find_topics(
     """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
 
     `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
-    largest silhouette on a sample. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
+    largest silhouette on a sample if that is at least 0.25, else a third of the square root of the number of texts,
+    from 2 to 30. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
     called with each event, such as a TopicProgress (osbert_lab.topics.run). Raises osbert.errors.UserError for data
     that cannot be read, and for more topics than texts.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,17 @@ import osbert
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.inference.engine import load as load_engine
+from osbert.reading.tagged.schemes import EntitySpan
 from osbert.runs.contract import Notice
 from osbert.runs.evaluate import Evaluation
 from osbert.runs.file_options import LabelledOptions
+from osbert.runs.json_lines import plain
 from osbert.runs.seen_texts import seen_texts, sketch
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.tag import Tag
+from osbert.tasks.kinds.tag.passages import EntityPrediction
 from osbert.tasks.sets.wnli import Wnli
 from refusals import refusal
 
@@ -73,6 +80,37 @@ def test_decimal_commas_where_it_is_in_doubt(encoder: Path, settings: tuple[str,
     (tmp_path / "point.csv").write_text("text,score\nthe good film,1.25\nthe bad film,0\n")
     point = osbert.evaluate(tmp_path / "run", data=tmp_path / "point.csv")
     assert osbert.evaluate(tmp_path / "run", data=tmp_path / "new.csv", decimal="comma") == point
+
+
+def test_the_confusion_matrix_is_in_what_is_returned_and_written(run: Path, tmp_path: Path) -> None:
+    rows = [("good", "pos"), ("good", "neg"), ("bad", "neg"), ("poor film", "neg")]
+    scores = osbert.evaluate(run, data=rows, out=tmp_path / "scores.json")
+    assert scores.confusion is not None and scores.confusion.labels == ("neg", "pos")
+    assert scores.confusion.array().tolist() == [[2, 1], [0, 1]]
+    written = json.loads((tmp_path / "scores.json").read_text())
+    assert written["confusion"] == {
+        "labels": ["neg", "pos"],
+        "counts": [[2, 1], [0, 1]],
+        "pairs": [["neg", "neg", 2], ["neg", "pos", 1], ["pos", "pos", 1]],
+    }
+    assert written["metrics"] == scores and pickle.loads(pickle.dumps(scores)).confusion == scores.confusion
+
+
+def test_the_confusion_matrix_of_many_classes_is_sparse_and_that_of_entities_has_no_label() -> None:
+    task = Classify(labels=tuple(f"class {number}" for number in range(5000)))
+    records = [Record(number=number, texts=("x",), label="class 7") for number in range(3)]
+    predictions = [Prediction(value=f"class {number}") for number in (7, 8, 8)]
+    found = plain(Evaluation(task=task, records=records, predictions=predictions, metrics={}).confusion)
+    assert found["counts"] is None and len(found["labels"]) == 5000
+    assert found["pairs"] == [["class 7", "class 8", 2], ["class 7", "class 7", 1]]
+    tagger = Tag(types=("LOC", "PER"))
+    text = dataclasses.replace(tagger.record_of(["Ann b c"]), label=(EntitySpan(0, 1, "PER"), EntitySpan(1, 2, "LOC")))
+    words = (EntitySpan(0, 1, "LOC"), EntitySpan(2, 3, "PER"))
+    said = EntityPrediction(value=tuple(map(text.entity, words)), words=words)
+    confusion = Evaluation(task=tagger, records=[text], predictions=[said], metrics={}).confusion
+    assert confusion is not None and confusion.labels == ("LOC", "PER", "")
+    assert confusion.array().tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert Evaluation(task=Regress(), records=[], predictions=[], metrics={}).confusion is None
 
 
 def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:

@@ -63,6 +63,18 @@ def test_the_words_of_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads((out / "words.json").read_text(encoding="utf-8")) == said
 
 
+def test_entities_are_written_as_predict_writes_them(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\nthe good actor plays a film .\n")
+    osbert.explain(runs["tagger"], tmp_path / "in.csv", out=tmp_path / "why", check=False)
+    osbert.predict(runs["tagger"], tmp_path / "in.csv", out=tmp_path / "out.csv")
+    cells = []
+    for path in (tmp_path / "why" / "rows.csv", tmp_path / "out.csv"):
+        with path.open(encoding="utf-8", newline="") as stream:
+            cells.append(next(csv.DictReader(stream))["prediction"])
+    explained, predicted = ([(one["start"], one["end"], one["text"]) for one in json.loads(cell)] for cell in cells)
+    assert explained == predicted != []
+
+
 def test_what_was_not_read_is_counted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, long = osbert.load(run), "good " * 600
     [found], [predicted] = model.explain(long, check=False), model.predict([long])

@@ -12,6 +12,7 @@ import torch
 import transformers
 from seqeval.metrics import f1_score
 
+import osbert
 from osbert import recipe
 from osbert.commands.embed import embed
 from osbert.commands.evaluate import evaluate
@@ -19,7 +20,7 @@ from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.inference.engine import load
 from osbert.models.adapting.features import FrozenEncoder
-from osbert.reading.tagged.schemes import EntitySpan, write_tags
+from osbert.reading.tagged.schemes import EntitySpan, read_tags, write_tags
 from osbert.runs.file_options import LabelledOptions
 from refusals import refusal
 
@@ -82,6 +83,33 @@ def test_scores_are_seqevals_on_the_written_predictions(
     sentences = (data / "dev.txt").read_text().replace("-DOCSTART- O\n\n", "").strip().split("\n\n")
     true = [[row.split()[1] for row in sentence.splitlines()] for sentence in sentences]
     assert f1_score(true, tags_of(written)) == pytest.approx(best["f1"])
+
+
+def test_entities_by_characters_are_scored_as_predictions_for_raw_text(run: Path, tmp_path: Path) -> None:
+    """A file of words is read by its own words ("good-film"), raw text by the tokenizer's ("good", "-", "film")."""
+    sentences = [["the", "actor"], ["good-film", "."], ["a", "good", "film", "the", "actor-good"], ["poor-actor"]] * 5
+    tags = [["O", "B-PER"], ["B-WORK", "O"], ["O", "B-WORK", "I-WORK", "O", "O"], ["B-PER"]] * 5
+    columns = "\n\n".join("\n".join(map(" ".join, zip(*rows))) for rows in zip(sentences, tags))
+    (tmp_path / "words.conll").write_text(columns + "\n")
+    texts = [" ".join(words) for words in sentences]
+    true = []
+    for words, row in zip(sentences, tags):
+        ends = np.cumsum([len(word) + 1 for word in words]) - 1
+        starts = ends - [len(word) for word in words]
+        true.append({(int(starts[one.start]), int(ends[one.end - 1]), one.type) for one in read_tags(row)})
+    rows = [
+        {
+            "text": text,
+            "entities": [{"start": start, "end": end, "label": type_} for start, end, type_ in sorted(spans)],
+        }
+        for text, spans in zip(texts, true)
+    ]
+    (tmp_path / "marked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predicted = [{one[:3] for one in prediction.value} for prediction in load(run).predict(texts)]
+    right = sum(len(spans & other) for spans, other in zip(predicted, true))
+    f1 = 2 * right / (sum(map(len, predicted)) + sum(map(len, true)))
+    assert osbert.evaluate(run, data=tmp_path / "marked.jsonl")["f1"] == pytest.approx(f1)
+    assert osbert.evaluate(run, data=tmp_path / "words.conll")["f1"] != pytest.approx(f1)
 
 
 def test_the_run_folder_serves_all_commands_and_opens_in_transformers(

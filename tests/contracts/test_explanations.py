@@ -146,7 +146,7 @@ def test_the_score_of_an_entity_is_that_of_its_words(pieces: str, tmp_path: Path
     model = load(write_run(tmp_path / "tagger", task), device="cpu")
     text = "good films actor plays " * 10  # two windows
     [said], found = model.predict([text]), explained(model, text)
-    assert [(one.label, one.text) for one in found] == [(one["type"], one["text"]) for one in said.found]
+    assert [(one.label, one.text) for one in found] == [(one.type, one.text) for one in said.value]
     if pieces == "first":
         rows = model.backend.outputs(task, (examples := task.encode(task.record_of([text]), model.packer)), tokens=99)
         assert len(examples) > 1 and found[0].score == pytest.approx(np.max(contrasts(rows[0][1])), abs=1e-4)

@@ -201,9 +201,9 @@ def test_tags_are_told_by_their_places_in_the_text(encoder: Path, tmp_path: Path
     found = [
         (text, one)
         for text, said in zip(texts(60), osbert.load(tmp_path / "run").predict(texts(60)))
-        for one in said.found
+        for one in said.value
     ]
-    assert found and all(text[one["start"] : one["end"]] == one["text"] for text, one in found)
-    assert all(one["text"] in text.replace(",", " ,").replace("'", " ' ").split() for text, one in found)
+    assert found and all(text[one.start : one.end] == one.text for text, one in found)
+    assert all(one.text in text.replace(",", " ,").replace("'", " ' ").split() for text, one in found)
     model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
     assert set(model.config.id2label.values()) >= {"O", "B-pos", "B-neg"}

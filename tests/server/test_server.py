@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import signal
 import time
@@ -12,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from osbert.commands.predict import predict
 from osbert.inference.engine import load
 from osbert.tasks import Prediction
 
@@ -190,15 +193,33 @@ def test_answers(server: Any, runs: dict[str, Path]) -> None:
     assert refusal(server.post("answer", question="film " * 20, paragraph="a film"))[:2] == (422, "question")
 
 
-def test_entities(server: Any, runs: dict[str, Path]) -> None:
-    texts = [*TEXTS, "", PARAGRAPH]
-    answer = server.post("tag", texts=texts).json()
-    for found, said in zip(answer["entities"], predicted(runs, "tagger", texts), strict=True):
-        assert [(one["type"], one["start"], one["text"]) for one in found] == [
-            (one["type"], one["start"], one["text"])
-            for one in said.found  # type: ignore[attr-defined]
-        ]
-    assert sum(map(len, answer["entities"])) > 3 and answer["windows"][-1] > 1
+def test_entities(server: Any, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Start and end count characters of the text in Python, the server, the shell and both forms of a file."""
+    texts = [*TEXTS, "  fine,good   film. the actor", PARAGRAPH]
+    answer = server.post("tag", texts=[*texts, ""]).json()
+    assert sum(map(len, answer["entities"])) > 3 and answer["windows"][-2] > 1 and answer["entities"].pop() == []
+    in_python = predicted(runs, "tagger", texts)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for name in ("out.jsonl", "out.csv"):
+        predict(runs["tagger"], file=tmp_path / "in.jsonl", out=tmp_path / name)
+    lines = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        cells = [json.loads(row["prediction"]) for row in csv.DictReader(file)]
+    capsys.readouterr()
+    for number, (text, said) in enumerate(zip(texts, in_python, strict=True)):
+        expected = [(one.start, one.end, one.type, one.text) for one in said.value]
+        assert all(text[start:end] == spelt for start, end, _, spelt in expected)
+        for found in (answer["entities"], lines, cells):
+            assert [tuple(one.values())[:4] for one in map(in_order, found[number])] == expected
+        predict(runs["tagger"], text)
+        shown = capsys.readouterr().out
+        assert all(f"{type_}  {spelt}  ({start}-{end})" in shown for start, end, type_, spelt in expected)
+        ranges = load(runs["tagger"]).fine_tuned.record_of([text]).words
+        assert [(ranges[one.start][0], ranges[one.end - 1][1]) for one in said.words] == [one[:2] for one in expected]
+
+
+def in_order(entity: dict[str, Any]) -> dict[str, Any]:
+    return {name: entity[name] for name in ("start", "end", "type", "text", "probability")}
 
 
 @pytest.mark.parametrize(

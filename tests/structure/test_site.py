@@ -88,3 +88,11 @@ def test_the_settings_of_every_recipe_are_described(reference: ModuleType) -> No
 def test_a_help_text_is_escaped_outside_of_code(reference: ModuleType) -> None:
     assert reference.escaped("a*b, see --out and docs/output.md") == r"a\*b, see `--out` and [output](docs/output.md)"
     assert reference.escaped("`a*b` <x>") == r"`a*b` \<x>"
+
+
+def test_the_search_works_from_the_disk_without_another_server() -> None:
+    """The build of the site looks for scripts of other servers, and for what the search leaves out."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "\n  - offline" in settings
+    [script] = re.findall(r"\n  polyfills:\n    - (\S+)", settings)
+    assert (ROOT / "docs" / script).is_file()

@@ -80,11 +80,12 @@ def test_entities_come_back_from_outputs_that_say_the_targets(
     packer = Packer(tokenizer=TOKENIZER, length=length)
     examples = task.encode(record, packer)
     found = task.decode(perfect(task, examples), record, examples)
-    assert isinstance(found, EntityPrediction) and found.value == record.label and not found.illegal
-    for one, span in zip(found.found, found.value, strict=True):
-        assert record.texts[0][one["start"] : one["end"]] == one["text"]
-        assert one["text"] == " ".join(record.texts[0].split(" ")[span.start : span.end])
-        assert one["probability"] > 0.9
+    assert isinstance(found, EntityPrediction) and found.words == record.label and not found.illegal
+    for one, span in zip(found.value, found.words, strict=True):
+        assert record.texts[0][one.start : one.end] == one.text
+        assert one.text == " ".join(record.texts[0].split(" ")[span.start : span.end])
+        assert one.probability > 0.9
+    assert [one[:4] for one in found.value] == [one[:4] for one in record.expected] and task.error(found, record) == 0
     labelled = [target for example in examples for target in example.targets.values()]
     tokens = sum(len(target.labels) for target in labelled)
     assert tokens == (len(record.words) if pieces == "first" else sum(_pieces(record)))
@@ -136,7 +137,7 @@ def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() 
     with torch.no_grad():
         head.crf.steps[1, 2] = 9
         head.crf.first[1] = 9
-    assert task.decode_with(head.learnt())(outputs, record, examples).value[0] == EntitySpan(0, 2, "X")
+    assert task.decode_with(head.learnt())(outputs, record, examples).comparable[0] == EntitySpan(0, 2, "X")
     assert task.decode(outputs, record, examples).value == ()
 
 
@@ -147,11 +148,11 @@ def test_what_is_illegal_is_repaired_and_counted_or_ruled_out() -> None:
     outputs = np.zeros((5, 3), np.float32)
     outputs[[1, 2, 3], [0, 2, 2]] = 5, 2, 5  # O I-X I-X
     found = task.decode([outputs], record, examples)
-    assert found.value == (EntitySpan(1, 3, "X"),) and found.illegal == 1
+    assert found.words == (EntitySpan(1, 3, "X"),) and found.illegal == 1
     labelled = [dataclasses.replace(record, label=())]
     assert task.metrics([found], labelled)["illegal"] == pytest.approx(1 / 3)
     found = dataclasses.replace(task, legal=True).decode([outputs], record, examples)
-    assert found.illegal == 0 and found.value == (EntitySpan(1, 3, "X"),)
+    assert found.illegal == 0 and found.words == (EntitySpan(1, 3, "X"),)
 
 
 def test_plain_text_and_texts_without_words() -> None:
@@ -319,7 +320,7 @@ def test_one_label_a_word() -> None:
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
     assert task.labels == ("O", "DT", "NN")
     assert examples[0].targets["tag"].labels.tolist() == [1, 0, 2]
-    assert task.decode(perfect(task, examples), record, examples).value == record.label
+    assert task.decode(perfect(task, examples), record, examples).comparable == record.label
 
 
 def test_a_collapse_is_told_in_words() -> None:
@@ -329,7 +330,7 @@ def test_a_collapse_is_told_in_words() -> None:
     ]
 
     def said(*values: tuple[EntitySpan, ...]) -> str:
-        return collapsed(Tag(), [EntityPrediction(value=value) for value in values], records)
+        return collapsed(Tag(), [EntityPrediction(value=value, words=value) for value in values], records)
 
     person = (EntitySpan(0, 1, "PER"),)
     assert said((), ()) == "found to hold no entity" and said(person, ()) == ""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
     from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
+    from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.explain import ExplanationTally
     from osbert.runs.generate import GenerationTally
     from osbert.runs.predict.run import PredictionTally
@@ -53,8 +54,11 @@ def evaluate(
     out: str | Path | None = None,
     watch: Watch = ignore,
     **options: Any,
-) -> dict[str, float]:
-    """Return the scores of a fine-tuned run on data with labels, by name.
+) -> EvaluationScores:
+    """Return the scores of a fine-tuned run on data with labels: a dict by name.
+
+    Its `confusion` is the confusion matrix, None if the task has no classes: `labels`, `array()`, rows of which are
+    true labels, and `pairs`, those that occur (osbert.evaluation.confusion).
 
     `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
     their splits, of which `split` counts: "train", "dev" or "test". `out`: a file for the scores as well, as one JSON
@@ -64,8 +68,8 @@ def evaluate(
     the run does not know.
 
     >>> scores = osbert.evaluate("run", data="more.csv")
-    >>> scores["accuracy"]
-    1.0
+    >>> scores["accuracy"], scores.confusion.labels, bool(scores.confusion.array().diagonal().all())
+    (1.0, ('neg', 'pos'), True)
     """
     from osbert import recipe
     from osbert.interop.hub import locate
@@ -79,7 +83,7 @@ def evaluate(
         options=recipe.settings(runs.EvaluationOptions, options),
         watch=watch,
     )
-    return evaluation.metrics
+    return runs.EvaluationScores(evaluation.metrics, evaluation.confusion)
 
 
 def compare(

@@ -10,31 +10,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from osbert.text.languages import LEAST, SHORT_WORDS
+
 Language = Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
 
 SAMPLE = 20_000
 """Characters at the beginning of a text that the language is detected from."""
-LEAST = 0.08
-"""Lowest fraction of a language's short words in a text; below it the language is unknown."""
 
 FEWEST_WORDS, MOST_WORDS = 50, 100_000
 SHORTEST, LONGEST = 3.0, 10.0
 """Limits of the mean length of a word, in characters."""
 
-_SMALL_WORDS: dict[str, frozenset[str]] = {
-    language: frozenset(words.split())
-    for language, words in {
-        "en": "the of and to in is that was for it with as his on be at by he this had not are but from or have an",
-        "de": "der die und das den von zu ist mit sich des auf für im dem nicht ein eine als auch es an er hat aus bei",
-        "fr": "le la les des et est dans du que une pour qui il au sur par ne se pas plus avec ce son elle sont à été",
-        "es": "el los las que y en un una por con para es su al lo como más pero sus fue este ha era del se no",
-        "it": "il di che è la un una per non con del della si gli dei al più sono come anche nel alla ha ma le lo",
-        "pt": "o os as que e em um uma para com não por mais se na no da do dos é ao como foi mas ele são",
-        "nl": "de het een van en in is dat op te zijn voor met die niet aan er om ook als naar bij nog maar ze werd",
-        "ru": "и в не на что с по это он как но из у за от так к же бы то его для она они был а",
-        "uk": "і в не на що з та до як це він але за від у про для або був є ще так його її вони який",
-    }.items()
-}
 _SCRIPTS = {
     "ja": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]"),
@@ -80,7 +66,7 @@ def language_of(text: str) -> str:
     # More than half of the letters are of a script with a single language.
     if found[script] * 2 > letters:
         return script
-    shares = {language: sum(word in small for word in words) / len(words) for language, small in _SMALL_WORDS.items()}
+    shares = {language: sum(word in short for word in words) / len(words) for language, short in SHORT_WORDS.items()}
     best = max(shares, key=lambda language: shares[language])
     return best if shares[best] >= LEAST else ""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
+from osbert.evaluation.confusion import ConfusionMatrix
 from osbert.evaluation.intervals import score_intervals
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import as_json, require_file, writing_output
@@ -33,6 +35,15 @@ SCORE_FILES = ("", ".json", ".html")
 """Suffixes of a file of scores; all except .html contain JSON."""
 
 
+class EvaluationScores(dict[str, float]):
+    """The scores of a run by name, as a dict. `confusion`: its confusion matrix; None if the task has no classes."""
+
+    def __init__(self, metrics: Mapping[str, float], confusion: ConfusionMatrix | None = None) -> None:
+        """Hold the scores, and the matrix."""
+        super().__init__(metrics)
+        self.confusion = confusion
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The scores of a run on labelled data, by name, with the rows and their predictions.
@@ -40,7 +51,7 @@ class Evaluation:
     `limit`: a description of how much of a text is read. `packer`: encodes the run's texts.
     """
 
-    reported: ClassVar[tuple[str, ...]] = ("rows", "metrics", "calibration_error", "truncated", "limit")
+    reported: ClassVar[tuple[str, ...]] = ("rows", "metrics", "confusion", "calibration_error", "truncated", "limit")
 
     task: Task
     records: Sequence[Record]
@@ -58,6 +69,14 @@ class Evaluation:
     def truncated(self) -> int:
         """The number of truncated texts."""
         return sum(prediction.truncated > 0 for prediction in self.predictions)
+
+    @cached_property
+    def confusion(self) -> ConfusionMatrix | None:
+        """The confusion matrix; None if the task has no classes."""
+        if not self.task.classes:
+            return None
+        outcomes = map(self.task.outcome, self.predictions, self.records)
+        return ConfusionMatrix.of((pair for one in outcomes for pair in one.pairs), self.task.classes)
 
     @property
     def calibration_error(self) -> float | None:

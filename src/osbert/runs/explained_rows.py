@@ -164,7 +164,7 @@ class ExplainedRows:
                     line=row.line,
                     values=row.values,
                     texts=tuple(record.texts),
-                    prediction=prediction.value,
+                    prediction=next(iter(self.engine.fine_tuned.cells(prediction).values())),
                     explanations=tuple(explained),
                 )
 

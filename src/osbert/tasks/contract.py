@@ -353,7 +353,7 @@ class Task(Edges, Objective):
 
         1 minus the label's probability, if there is one; the distance of two numbers; 1 for any other mistake.
         """
-        if prediction.value == record.label:
+        if prediction.comparable == record.label:
             return 0.0
         if isinstance(prediction.value, float):
             return abs(prediction.value - record.label)
@@ -361,7 +361,7 @@ class Task(Edges, Objective):
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
-        return predictions[0].answer if len({repr(one.value) for one in predictions}) == 1 else ""
+        return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.

@@ -57,6 +57,11 @@ class Record:
             return f"record {self.number}"
         return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
 
+    @property
+    def expected(self) -> Any:
+        """Return the label in the form of `Prediction.value`."""
+        return self.label
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
@@ -69,6 +74,11 @@ class Prediction:
     value: Any
     probabilities: Mapping[str, float] = field(default_factory=dict)
     truncated: int = 0
+
+    @property
+    def comparable(self) -> Any:
+        """Return the value in the form of `Record.label`: the two are equal if all of the prediction is right."""
+        return self.value
 
     @property
     def answer(self) -> str:

@@ -40,7 +40,8 @@ def topics(
     model
         The model that embeds the texts: a folder, or a name (docs/models-by-name.md).
     topics
-        Number of topics; 0 for the number from 2 to 30 with the largest silhouette on a sample.
+        Number of topics, from 2 to 30 if 0: that with the largest silhouette on a sample, if it is at least 0.25, else
+        a third of the square root of the number of texts.
     seed
         Seed of the k-means initialisation and of samples.
     """

@@ -1,8 +1,8 @@
-"""k-means clustering, and the choice of the number of clusters by the silhouette."""
+"""k-means clustering, and the choice of the number of clusters by the silhouette, or by the number of vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ JUDGED = 1000
 """Most rows in the sample for the silhouette, whose memory is quadratic."""
 TRIED = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 21, 25, 30)
 """Candidates for the number of clusters."""
+CLEAR = 0.25
+"""Lowest silhouette at which it decides the number of clusters: below it they run into each other."""
 
 
 def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
@@ -134,3 +136,18 @@ def judged_counts(
         found[count] = silhouette(sample, labels) if len(np.unique(labels)) > 1 else -1.0
         watch(done, len(tried))
     return found
+
+
+def choose_count(silhouettes: Mapping[int, float], rows: int) -> int:
+    """Return a number of clusters for `rows` vectors, given the silhouette of each candidate.
+
+    It is the candidate with the largest silhouette if that is at least CLEAR. Otherwise the curve is nearly flat, and
+    its maximum is mostly at 2: then sqrt(rows) / 3, from 2 to 30, so that clusters of more texts are finer.
+
+    >>> choose_count({2: 0.4, 3: 0.6, 4: 0.5}, 3000), choose_count({2: 0.10, 3: 0.09}, 3000)
+    (3, 18)
+    """
+    best = max(silhouettes, key=lambda count: (silhouettes[count], -count))
+    if silhouettes[best] >= CLEAR:
+        return best
+    return min(max(round(rows**0.5 / 3), 2), TRIED[-1])

@@ -29,8 +29,9 @@ def topics_report(path: Path, found: TopicTally, *, name: str) -> Path:
             parts=[
                 paragraph(
                     "Topics are clusters of the texts' vectors by k-means; every text is in the topic whose centre is "
-                    "nearest, also where it fits none. Words are ranked by class-based TF-IDF: those that a topic has "
-                    "more often than the others. The texts of a topic are those nearest to its centre, with the cosine."
+                    "nearest, also where it fits none. Words are ranked by TF-IDF: those that more texts of a topic "
+                    "have than of the others, without function words. The texts of a topic are those nearest to its "
+                    "centre, with the cosine."
                 )
             ],
         ),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from osbert_lab.topics.clusters import CLEAR
+
 from osbert.terminal import counted, in_columns
 
 
@@ -65,15 +67,14 @@ class TopicTally:
         if not self.silhouettes:
             fewer = f": the vectors do not fall into {self.wanted:,}." if count < self.wanted else ", as given."
             return f"{counted(count, 'topic')}{fewer}"
-        best = max(self.silhouettes.values())
-        clear = (
-            "clusters that lie apart"
-            if best >= 0.25
-            else "clusters that run into each other"
-            if best >= 0.1
-            else "hardly any clusters: the topics cut the texts up, they are not groups that lie apart"
-        )
+        best = max(self.silhouettes, key=lambda number: self.silhouettes[number])
+        tried = f"{len(self.silhouettes)} numbers from {min(self.silhouettes)} to {max(self.silhouettes)}"
+        if self.silhouettes[best] >= CLEAR:
+            return (
+                f"{counted(count, 'topic')}: of {tried} the one with the largest silhouette on a sample, "
+                f"{self.silhouettes[best]:.3f} (clusters that lie apart)."
+            )
         return (
-            f"{counted(count, 'topic')}: of {len(self.silhouettes)} numbers from {min(self.silhouettes)} to "
-            f"{max(self.silhouettes)} the one with the largest silhouette on a sample, {best:.3f} ({clear})."
+            f"{counted(count, 'topic')}, by the number of texts: their clusters run into each other. Of {tried} the "
+            f"largest silhouette on a sample is only {self.silhouettes[best]:.3f}, so any number cuts the texts up."
         )

@@ -17,7 +17,7 @@ from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.row_file import row_file
 from osbert.runs.vector_input import VectorInput
-from osbert_lab.topics.clusters import BLOCK, assigned_blocks, cluster, judged_counts
+from osbert_lab.topics.clusters import BLOCK, assigned_blocks, choose_count, cluster, judged_counts
 from osbert_lab.topics.report import topics_report
 from osbert_lab.topics.result import Topic, TopicTally, TopicText
 from osbert_lab.topics.words import topic_words
@@ -39,7 +39,7 @@ class TopicProgress:
 
 
 def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0, watch: Watch = ignore) -> TopicTally:
-    """Cluster texts by their vectors into `topics` topics; 0: the number with the highest silhouette.
+    """Cluster texts by their vectors into `topics` topics; 0: the number that `choose_count` returns.
 
     The folder `out` gets rows.csv (the topic of each text and the cosine with its centre), topics.csv and report.html.
     Topics are numbered from 1, the largest first. Memory holds 65,536 vectors, some blocks, and the words. Raises
@@ -58,7 +58,7 @@ def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0
                 code="too-little-data",
             )
         silhouettes = {} if topics else _silhouettes(vectors, given.name, seed, watch)
-        count = topics or max(silhouettes, key=lambda one: (silhouettes[one], -one))
+        count = topics or choose_count(silhouettes, len(vectors))
         labels, centres = _by_size(vectors, cluster(vectors, count, seed=seed))
         cosines = _cosines(vectors, labels, centres)
         with whole_folder(claimed) as folder:

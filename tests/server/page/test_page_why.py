@@ -53,7 +53,7 @@ def test_words_are_shaded_by_weight_and_the_figures_told_in_words(open_page: Any
     page.keyboard.press("Enter")
     expect(button).to_have_text("Hide why")
     expect(button).to_have_attribute("aria-expanded", "true")
-    expect(why(page).locator("[aria-live=polite]")).to_have_text("Most decides: charming")
+    expect(why(page).locator("[aria-live=polite]")).to_have_text("Most for positive: charming")
     assert server.asked[-1] == ("v1/explain", {"texts": [text], "check": True, "model": "my classify"})
     shaded = why(page).locator(".text mark")
     assert shaded.all_inner_texts() == ["charming", "slow"]
@@ -72,6 +72,24 @@ def test_words_are_shaded_by_weight_and_the_figures_told_in_words(open_page: Any
     assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize(
+    ("weights", "verdict"),
+    [
+        ({"Montag": -1.5, "komme": 0.4}, "Most for positive: komme; most against it: Montag"),
+        ({"Montag": -1.5, "komme": -0.4}, "No word speaks for positive; most against it: Montag"),
+        ({"Montag": 0.0}, "No word speaks for positive"),
+    ],
+)
+def test_a_word_against_the_answer_is_called_so(open_page: Any, weights: dict[str, float], verdict: str) -> None:
+    text = "Am Montag komme ich"
+    found = explanation(weighed(text, weights))
+    answers = {"v1/predict": predict, "v1/explain": lambda body: {"explanations": [[found]]}}
+    page, _ = open_page("classify", answers=answers)
+    ask(page, text)
+    why(page).get_by_role("button").click()
+    expect(why(page).locator("[aria-live=polite]")).to_have_text(verdict)
+
+
 def test_each_answer_and_each_text_is_explained(open_page: Any) -> None:
     texts = ["Which one?", "a cat", "a dog"]
     words = [*weighed(texts[0], {"one": 0.5}), *weighed(texts[2], {"dog": 1.0}, place=2)]
@@ -84,7 +102,7 @@ def test_each_answer_and_each_text_is_explained(open_page: Any) -> None:
         page.get_by_label(f"Choice {place}").fill(texts[place])
     page.get_by_role("button", name="Choose").click()
     why(page).get_by_role("button").click()
-    expect(why(page).locator("[aria-live=polite]")).to_have_text("2 answers. Most decides: dog")
+    expect(why(page).locator("[aria-live=polite]")).to_have_text("2 answers. Most for choice 2: dog")
     assert server.asked[-1][1]["texts"] == [texts]
     parts = why(page).locator("details:has(.trust)")
     assert parts.locator("> summary").all_inner_texts() == ["choice 2: a dog", "choice 1"]

@@ -93,7 +93,7 @@ class FinetuneRun(Run):
         mistakes = [
             Mistake(
                 texts=record.texts,
-                label=record.label,
+                label=record.expected,
                 prediction=prediction,
                 error=error,
                 path=record.path,

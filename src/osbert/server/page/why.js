@@ -63,7 +63,7 @@ export function why(session, row) {
       fill(shown, found.map((one, place) => folded(one, explained(one, texts, names), found.length > 1, place === 0)));
       asked = null;
       open(true);
-      say(`${found.length > 1 ? `${counted(found.length, "answer")}. ` : ""}Most decides: ${strongest(found[0])[0]?.word ?? "no word"}`);
+      say(`${found.length > 1 ? `${counted(found.length, "answer")}. ` : ""}${verdict(found[0])}`);
     } catch (error) {
       if (error.name === "AbortError") return;
       asked = null;
@@ -123,6 +123,14 @@ function legend(one) {
     element("mark", { class: "weight against" }, "against"),
     ` ${titleOf(one)}: the stronger the colour, the more.`,
   ];
+}
+
+/** Return which word speaks most for the answer, and which against it where one outweighs that word. */
+function verdict(one) {
+  const words = strongest(one);
+  const most = words.find(({ weight }) => weight > 0);
+  const favour = most ? `Most for ${one.label}: ${most.word}` : `No word speaks for ${one.label}`;
+  return words[0]?.weight < 0 ? `${favour}; most against it: ${words[0].word}` : favour;
 }
 
 /** Return the words by size of their weight. */

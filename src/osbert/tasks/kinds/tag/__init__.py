@@ -29,7 +29,7 @@ from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
-from osbert.tasks.kinds.tag.decoding import entity_weights, found_entity, uncut, word_scores
+from osbert.tasks.kinds.tag.decoding import entity_weights, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
@@ -293,17 +293,19 @@ class Tag(Task):
         if label:
             require_label(label, self.types)
         found = []
-        for span, one in zip(prediction.value, prediction.found):
+        for span, one in zip(prediction.words, prediction.value):
             if label in ("", span.type):
                 tags = write_tags([EntitySpan(0, span.end - span.start, span.type)], span.end - span.start, self.scheme)
                 rows = np.stack([contrast(self.labels.index(tag), len(self.labels)) for tag in tags])
                 weights = entity_weights(span, rows, examples, overlap=self.overlap, first=self.pieces == "first")
-                found.append(ExplainedScore(label=span.type, text=one["text"], weights=weights))
+                found.append(ExplainedScore(label=span.type, text=one.text, weights=weights))
         return found
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the fraction of repaired labels."""
-        scores = entity_scores([one.value for one in predictions], [record.label for record in records], self.types)
+        scores = entity_scores(
+            [one.comparable for one in predictions], [record.label for record in records], self.types
+        )
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
@@ -323,15 +325,13 @@ class Tag(Task):
         return entities_outcome(prediction, record, self.error(prediction, record))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the entities as JSON."""
-        found = (
-            json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, EntityPrediction) else ""
-        )
-        return {"prediction": found}
+        """Return the entities as JSON, as `reply` has them; an empty cell without a prediction."""
+        entities = json.dumps(self.reply(prediction)["entities"], ensure_ascii=False) if prediction else ""
+        return {"prediction": entities}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the entities under the key "entities", each with start, end and type; none without a prediction."""
-        return {"entities": list(prediction.found) if isinstance(prediction, EntityPrediction) else []}
+        """Return the entities under the key "entities", each with start, end, type, text and probability."""
+        return {"entities": [one._asdict() for one in prediction.value or ()]}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
@@ -390,5 +390,5 @@ class Tag(Task):
             shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
             illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
             spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in found]
-        told = tuple(found_entity(record, span, share) for span, share in zip(spans, shares))
-        return EntityPrediction(value=tuple(spans), found=told, illegal=illegal)
+        value = tuple(record.entity(span, share) for span, share in zip(spans, shares))
+        return EntityPrediction(value=value, words=tuple(spans), illegal=illegal)

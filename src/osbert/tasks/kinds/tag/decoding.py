@@ -1,9 +1,9 @@
-"""Scores of pieces -> scores of words; spans of words -> entities of a text; words at which a chain may begin."""
+"""Scores of pieces -> scores of words; an entity's weights in them; words at which a chain may begin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.windows import step, windows
 from osbert.reading.tagged.schemes import EntitySpan
-from osbert.tasks.kinds.tag.passages import TaggedText
 
 
 def word_scores(
@@ -77,10 +76,3 @@ def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np
         if 0 < inside.sum() < end - start:
             kept &= ~inside
     return kept
-
-
-def found_entity(record: TaggedText, span: EntitySpan, probability: float) -> dict[str, Any]:
-    """Return an entity with its range of characters in the text, as predictions list it."""
-    start, end = record.words[span.start][0], record.words[span.end - 1][1]
-    text = record.texts[0][start:end]
-    return {"start": start, "end": end, "type": span.type, "text": text, "probability": probability}

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
-from osbert.tasks.kinds.tag.decoding import found_entity
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, TextEntity
 from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 
 
@@ -18,19 +17,19 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
     whatever its type; other entities are unpaired.
     """
     true = {(span.start, span.end): span for span in record.label}
-    found = {(span.start, span.end): span for span in prediction.value}
+    found = {(span.start, span.end): span for span in prediction.words}
     marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, found)) for span in spans.values()]
-    shares = [float(one["probability"]) for one in prediction.found]
-    right = {*prediction.value} == {*record.label}
+    shares = [one.probability for one in prediction.value]
+    right = {*prediction.words} == {*record.label}
     return RecordOutcome(
-        truth=_listed(record, record.label),
-        guess=_listed(record, prediction.value),
+        truth=_listed(record.expected),
+        guess=_listed(prediction.value),
         score=float(right),
         right=right,
         error=error,
         confidence=min(shares, default=None),
         pairs=tuple((_type(true.get(place)), _type(found.get(place))) for place in sorted({*true} | {*found})),
-        beliefs=tuple((share, span in {*record.label}) for share, span in zip(shares, prediction.value)),
+        beliefs=tuple((share, span in {*record.label}) for share, span in zip(shares, prediction.words)),
         marks=tuple(marks),
     )
 
@@ -40,23 +39,23 @@ def only_entities(predictions: Sequence[Prediction], records: Sequence[Record], 
 
     `words`: whether each word has a tag of its own. "" for other answers, and if nothing is predicted.
     """
-    predicted = {span.type for one in predictions for span in one.value}
+    predicted = {span.type for prediction in predictions for span in prediction.comparable}
     if words and len(predicted) == 1 and len({span.type for record in records for span in record.label}) > 1:
         return f"tagged {predicted.pop()!r} in every word"
-    right = any({*one.value} & {*record.label} for one, record in zip(predictions, records, strict=True))
+    pairs = zip(predictions, records, strict=True)
+    right = any({*prediction.comparable} & {*record.label} for prediction, record in pairs)
     true = any(record.label for record in records)
     return "found to hold none of its entities" if predicted and true and not right else ""
 
 
 def _mark(record: TaggedText, span: EntitySpan, side: Side) -> TextMark:
-    start, end = record.words[span.start][0], record.words[span.end - 1][1]
-    return TextMark(start=start, end=end, name=span.type, of=side)
+    entity = record.entity(span)
+    return TextMark(start=entity.start, end=entity.end, name=span.type, of=side)
 
 
 def _type(span: EntitySpan | None) -> str:
     return UNPAIRED if span is None else span.type
 
 
-def _listed(record: TaggedText, spans: Iterable[EntitySpan]) -> str:
-    named = [f"{found_entity(record, span, 1.0)['text']} ({span.type})" for span in spans]
-    return ", ".join(named) or "(no entity)"
+def _listed(entities: Iterable[TextEntity]) -> str:
+    return ", ".join(f"{one.text} ({one.type})" for one in entities) or "(no entity)"

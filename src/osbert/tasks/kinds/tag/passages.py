@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,16 @@ from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.split import Range
+
+
+class TextEntity(NamedTuple):
+    """An entity of a text: the characters [`start`, `end`), their `type`, `text` and probability; 1 for a label."""
+
+    start: int
+    end: int
+    type: str
+    text: str
+    probability: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +45,32 @@ class TaggedText(Record):
         """Return the words of each sentence, as ranges."""
         return list(pairwise((*self.sentences, len(self.words))))
 
+    @property
+    def expected(self) -> tuple[TextEntity, ...]:
+        """Return the entities of the label with their characters, as predictions have them."""
+        return tuple(self.entity(span) for span in self.label or ())
+
+    def entity(self, span: EntitySpan, probability: float = 1.0) -> TextEntity:
+        """Return the entity of a span of words."""
+        start, end = self.words[span.start][0], self.words[span.end - 1][1]
+        return TextEntity(start, end, span.type, self.texts[0][start:end], probability)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EntityPrediction(Prediction):
-    """The entities of a passage: `value` as spans of words, `found` with their ranges in the text.
+    """The entities of a passage: `value`, a TextEntity each, in characters; `words`, the same in words.
 
-    `found`: start and end (characters of the text), type, text and probability of each. `illegal`: number of labels
-    that violate the tagging scheme and were interpreted as by conlleval.
+    `words` counts the words of the record: those of a file of words, else of BERT's basic tokenizer, or characters.
+    `illegal`: number of labels that violate the tagging scheme and were interpreted as by conlleval.
     """
 
-    found: tuple[dict[str, Any], ...] = ()
+    words: tuple[EntitySpan, ...] = ()
     illegal: int = 0
+
+    @property
+    def comparable(self) -> tuple[EntitySpan, ...]:
+        """Return the spans of words, as labels are."""
+        return self.words
 
     @property
     def answer(self) -> str:
@@ -55,20 +80,17 @@ class EntityPrediction(Prediction):
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Return the prediction without entities less probable than a threshold, and how many those are."""
-        kept = [(span, one) for span, one in zip(self.value, self.found) if one["probability"] >= threshold]
-        spans, found = tuple(span for span, _ in kept), tuple(one for _, one in kept)
-        return replace(self, value=spans, found=found), len(self.found) - len(kept)
+        kept = [pair for pair in zip(self.value, self.words) if pair[0].probability >= threshold]
+        value, words = tuple(one for one, _ in kept), tuple(span for _, span in kept)
+        return replace(self, value=value, words=words), len(self.value) - len(kept)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
-        return {"prediction": list(self.found), "truncated": self.truncated}
+        return {"prediction": [one._asdict() for one in self.value], "truncated": self.truncated}
 
     def lines(self) -> list[str]:
         """Return one line per entity: its probability, type, text and range."""
-        lines = [
-            f"{one['probability']:7.2%}  {one['type']}  {one['text']}  ({one['start']}-{one['end']})"
-            for one in self.found
-        ]
+        lines = [f"{one.probability:7.2%}  {one.type}  {one.text}  ({one.start}-{one.end})" for one in self.value]
         return lines or ["no entities"]
 
 
