@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from osbert_lab.topics.clusters import CLEAR
-
 from osbert.terminal import counted, in_columns
+from osbert_lab.topics.clusters import CLEAR
 
 
 @dataclass(frozen=True, kw_only=True)
