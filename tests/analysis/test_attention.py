@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.analysis.attention_packing import SCALES, WeightScale, packed
+from osbert.analysis.attention_packing import SCALES, WeightScale, pack_attention
 from osbert.inference.engine import Engine, load
 from refusals import refusal
 from tiny_runs import WORDS, write_run
@@ -47,7 +47,7 @@ def test_the_weights_and_norms_are_those_of_transformers(folder: Path, engine: E
             scores = found.queries[layer, head] @ found.keys[layer, head].T / np.sqrt(8)
             plain = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
             np.testing.assert_allclose(found.weights[layer, head], plain, atol=1e-5)
-    np.testing.assert_allclose(found.weighted(), found.weights * found.norms[:, :, None, :])
+    np.testing.assert_allclose(found.weight_by_norms(), found.weights * found.norms[:, :, None, :])
 
 
 def test_every_token_has_its_word_and_its_characters(engine: Engine) -> None:
@@ -93,7 +93,7 @@ def test_noise_fits_into_the_page_too() -> None:
     maps = rng.standard_exponential((3, 13, 512, 512), dtype=np.float32)
     maps /= maps.sum(axis=-1, keepdims=True)
     vectors = np.zeros((3, 12, 512, 8), np.float32)
-    found = packed(maps, np.ones((3, 12, 512), np.float32), (vectors, vectors), megabytes=2.5)
+    found = pack_attention(maps, np.ones((3, 12, 512), np.float32), (vectors, vectors), megabytes=2.5)
     size = sum(map(len, found["maps"])) + sum(len(one["data"]) for one in found["vectors"])
     assert size < 2.5e6
     raw = zlib.decompress(base64.b64decode(found["maps"][1]), wbits=-15)

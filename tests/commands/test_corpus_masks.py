@@ -15,7 +15,7 @@ from osbert.corpus.shards import Corpus
 from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example, Target
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.reports.mask_text import count_rates, marked
+from osbert.reports.mask_text import count_rates, show_masks
 from osbert.runs.pretrain.masks import SAMPLED
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from terminal import told
@@ -143,7 +143,7 @@ def test_marks_and_rates_of_a_sequence_are_those_counted_by_hand(tokenizer: Toke
         "[CLS] a ##b ##c d f ##f [SEP] g ##h [SEP]",
         [2, 4, 5, 8, 9],
     )
-    text = marked(sequence, "mlm", tokenizer, {})
+    text = show_masks(sequence, "mlm", tokenizer, {})
     assert text.plain == "[CLS] a·[MASK]←##b·c d←d e←f·f [SEP] g←g·##h←##h [SEP]"
     with_colours = Console(force_terminal=True, width=200, color_system="standard")
     with with_colours.capture() as capture:

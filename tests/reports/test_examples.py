@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reports.examples import LONGEST, Answer, cards, marked
+from osbert.reports.examples import LONGEST, Answer, cards, mark_text
 from osbert.reports.page import Section, add_section, paragraph, write_report
 from osbert.tasks import Record
 from osbert.tasks.outcome import RecordOutcome, TextMark
@@ -35,12 +35,12 @@ def plain(html: str) -> str:
 )
 def test_a_marked_text_is_the_text(text: str, spans: list[tuple[int, int, str]]) -> None:
     marks = [TextMark(start=min(a, b), end=max(a, b), name="<T>", of=of) for a, b, of in spans]  # type: ignore[arg-type]
-    assert plain(marked(text, [mark for mark in marks if mark.end <= len(text)])) == text
+    assert plain(mark_text(text, [mark for mark in marks if mark.end <= len(text)])) == text
 
 
 def test_marks_that_overlap_are_cut_where_they_do() -> None:
     marks = [TextMark(start=0, end=4, name="A"), TextMark(start=2, end=6, name="B", of="prediction")]
-    assert marked("abcdefg", marks) == (
+    assert mark_text("abcdefg", marks) == (
         '<mark class="truth">ab</mark>'
         '<mark class="truth prediction">cd<small class="truth">A</small></mark>'
         '<mark class="prediction">ef<small class="prediction">B</small></mark>g'
@@ -48,7 +48,7 @@ def test_marks_that_overlap_are_cut_where_they_do() -> None:
 
 
 def test_a_long_text_is_shown_around_its_first_mark() -> None:
-    shown = marked("x" * 5000 + "Rome" + "y" * 5000, [TextMark(start=5000, end=5004)])
+    shown = mark_text("x" * 5000 + "Rome" + "y" * 5000, [TextMark(start=5000, end=5004)])
     assert "Rome" in shown and len(plain(shown)) < LONGEST + 60 and f"{10_004 - LONGEST:,} more characters" in shown
 
 
@@ -69,7 +69,7 @@ def test_a_page_of_hostile_rows_runs_its_own_script_alone(tmp_path: Path) -> Non
     record = Record(number=0, texts=(HOSTILE, HOSTILE), label=HOSTILE, path=HOSTILE, line=3)
     mark = TextMark(start=0, end=len(HOSTILE), name=HOSTILE)
     rows = [(record, [Answer(outcome=outcome(HOSTILE, (mark,)), model=HOSTILE)])] * 2
-    path = write_report(tmp_path / "r.html", HOSTILE, [cards(HOSTILE, rows, said=HOSTILE, total=7)], lead=HOSTILE)
+    path = write_report(tmp_path / "r.html", HOSTILE, [cards(HOSTILE, rows, note=HOSTILE, total=7)], lead=HOSTILE)
     text = path.read_text()
     seen = Seen()
     seen.feed(text)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from osbert.analysis.attention_packing import MEGABYTES, packed
+from osbert.analysis.attention_packing import MEGABYTES, pack_attention
 from osbert.analysis.words import words_of_pieces
 from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer, PieceRun, shares
@@ -87,7 +87,7 @@ class TextAttention:
         """Return the characters (T, 2) from and to of each piece in its text; (0, 0) for special pieces."""
         return self.placed.offsets
 
-    def weighted(self) -> Maps:
+    def weight_by_norms(self) -> Maps:
         """Return |a f(x)| (L, H, T, T), the weights times the norms (Kobayashi et al. 2020, section 3).
 
         The norm of a sum is not the sum of the norms: to read a row as fractions is a convention.
@@ -102,10 +102,10 @@ class TextAttention:
         """
         # The identity stands for the residual connection.
         means: Maps = (self.weights.mean(axis=1) + np.eye(len(self.pieces), dtype=np.float32)) / np.float32(2)
-        found = [means[0]]
+        rollouts = [means[0]]
         for mean in means[1:]:
-            found.append(mean @ found[-1])
-        return np.stack(found)
+            rollouts.append(mean @ rollouts[-1])
+        return np.stack(rollouts)
 
     def by_word(self, maps: Maps) -> Maps:
         """Return maps (..., T, T) as (..., W, W): the sum over a word's pieces as keys, the mean as queries."""
@@ -113,10 +113,10 @@ class TextAttention:
         firsts = np.flatnonzero(np.diff(self.placed.word_of, prepend=-1))
         keys = np.add.reduceat(maps, firsts, axis=-1)
         sizes = np.diff(firsts, append=len(self.placed.word_of)).astype(np.float32)
-        found: Maps = np.add.reduceat(keys, firsts, axis=-2)
+        word_maps: Maps = np.add.reduceat(keys, firsts, axis=-2)
         # A row then sums to 1 again: it is the mean distribution of the pieces of the word.
-        found /= sizes[:, None]
-        return found
+        word_maps /= sizes[:, None]
+        return word_maps
 
     def record(self, *, megabytes: float = MEGABYTES) -> dict[str, Any]:
         """Return the data of the page, ready for JSON, in at most about `megabytes`."""
@@ -133,7 +133,7 @@ class TextAttention:
         }
         # (L, H + 1, T, T): the page shows the rollout as one more head of each layer.
         maps = np.concatenate([self.weights, self.rollout()[:, None]], axis=1)
-        return about | packed(maps, self.norms, (self.queries, self.keys), megabytes=megabytes)
+        return about | pack_attention(maps, self.norms, (self.queries, self.keys), megabytes=megabytes)
 
     def save(self, path: str | Path, *, megabytes: float = MEGABYTES) -> Path:
         """Write one self-contained HTML file of at most `megabytes`, and return the path.
@@ -157,7 +157,7 @@ class TextAttention:
 
 def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]) -> PlacedText:
     """Return one text or a pair of texts as one sequence. Pieces that do not fit are cut off and counted."""
-    runs = [PieceRun.of(one.ids, packer.tokenizer) for one in given]
+    runs = [PieceRun.of(pieces.ids, packer.tokenizer) for pieces in given]
     if len(runs) == 2:
         example = packer.pair(*runs)
         # Pieces that the packer keeps of each text of a pair: the longer one is cut first.
@@ -168,14 +168,14 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
     offsets, text_of = np.zeros((len(example), 2), np.int64), np.full(len(example), -1)
     # Word numbers in order of appearance; -1 marks special pieces until _in_order gives them words of their own.
     number = np.full(len(example), -1)
-    own = np.flatnonzero(~example.special)
+    token_indices = np.flatnonzero(~example.special)
     words: list[str] = []
     begin = 0
-    for place, (text, pieces, size) in enumerate(zip(texts, given, sizes, strict=True)):
-        here = own[begin : begin + size]
+    for text_index, (text, pieces, size) in enumerate(zip(texts, given, sizes, strict=True)):
+        here = token_indices[begin : begin + size]
         starts, ends = pieces.starts[:size], pieces.ends[:size]
         bounds, word = words_of_pieces(text, starts, ends)
-        offsets[here, 0], offsets[here, 1], text_of[here] = starts, ends, place
+        offsets[here, 0], offsets[here, 1], text_of[here] = starts, ends, text_index
         # Words of the second text are numbered after those of the first.
         number[here] = len(words) + word
         words += [text[start:end] for start, end in bounds]
@@ -213,24 +213,24 @@ def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAtt
     with forward.evaluating(backbone) as device:
         # One batch: the budget of tokens is exactly the length of the example.
         [batch] = forward.batches([placed.example], tokens=len(placed.example))
-        there = batch.to(device)
-        states = list(backbone.layers(there))
-        weights = [one for [one] in backbone.weights(there, states)]
-        vectors = list(backbone.head_vectors(there, states))
-        norms = [value_norms(one) for one in vectors]
+        device_batch = batch.to(device)
+        states = list(backbone.layers(device_batch))
+        weights = [attention for [attention] in backbone.weights(device_batch, states)]
+        vectors = list(backbone.head_vectors(device_batch, states))
+        norms = [value_norms(layer) for layer in vectors]
     return TextAttention(
         name=name,
         placed=placed,
-        weights=_stacked(weights),
-        norms=_stacked(norms),
-        queries=_stacked([one.queries.transpose(0, 1) for one in vectors]),
-        keys=_stacked([one.keys.transpose(0, 1) for one in vectors]),
-        is_biased=any(one.is_biased for one in vectors),
+        weights=_stack_layers(weights),
+        norms=_stack_layers(norms),
+        queries=_stack_layers([layer.queries.transpose(0, 1) for layer in vectors]),
+        keys=_stack_layers([layer.keys.transpose(0, 1) for layer in vectors]),
+        is_biased=any(layer.is_biased for layer in vectors),
         notes=tuple(_notes(backbone, placed)),
     )
 
 
-def _stacked(layers: Sequence[Tensor]) -> Maps:
+def _stack_layers(layers: Sequence[Tensor]) -> Maps:
     return torch.stack([*layers]).float().cpu().numpy()
 
 

@@ -33,7 +33,7 @@ DEPTH = 255
 Floats = NDArray[np.float32]
 
 
-def packed(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megabytes: float) -> dict[str, Any]:
+def pack_attention(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megabytes: float) -> dict[str, Any]:
     """Return attention for a page of at most `megabytes`, as plain values ready for JSON.
 
     `maps` (L, H + 1, T, T): for each layer the weights of H heads, then the rollout. `norms` (L, H, T). `vectors`:
@@ -45,7 +45,7 @@ def packed(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megab
     left = room - sum(map(len, parts))
     scale = float(norms.max(initial=0.0)) or 1.0
     # 16 bits, little-endian, relative to the largest norm.
-    kept = np.rint(norms * (65535 / scale)).astype("<u2")
+    norm_levels = np.rint(norms * (65535 / scale)).astype("<u2")
     layers, heads, _, width = vectors[0].shape
     return {
         "layers": layers,
@@ -53,7 +53,7 @@ def packed(maps: Floats, norms: Floats, vectors: tuple[Floats, Floats], *, megab
         "width": width,
         "edges": weight_scale.edges(),
         "maps": [base64.b64encode(part).decode() for part in parts],
-        "norms": {"scale": scale, "data": base64.b64encode(_deflated(kept)).decode()},
+        "norms": {"scale": scale, "data": base64.b64encode(_deflate(norm_levels)).decode()},
         "vectors": _vectors(maps[:, :heads], vectors, left - 2 * norms.size),
     }
 
@@ -83,13 +83,13 @@ class WeightScale:
         (array([  0, 128, 255], dtype=uint8), array([  0,   1, 128, 255], dtype=uint8))
         """
         bend = self.bend
-        found = np.sqrt(weights)
-        found *= self.fineness
+        exact_levels = np.sqrt(weights)
+        exact_levels *= self.fineness
         large = weights > bend
         step = 2 * math.sqrt(bend) / self.fineness
         # The step is the derivative of the inverse, 2 sqrt(w) / fineness, at the bend: the scale has no kink there.
-        found[large] = self.fineness * math.sqrt(bend) + (weights[large] - bend) / step
-        whole: NDArray[np.uint8] = np.rint(found, out=found).astype(np.uint8)
+        exact_levels[large] = self.fineness * math.sqrt(bend) + (weights[large] - bend) / step
+        whole: NDArray[np.uint8] = np.rint(exact_levels, out=exact_levels).astype(np.uint8)
         return whole
 
     def edges(self) -> list[float]:
@@ -100,21 +100,21 @@ class WeightScale:
         roots = (between / self.fineness) ** 2
         step = 2 * math.sqrt(bend) / self.fineness
         even = bend + (between - self.fineness * math.sqrt(bend)) * step
-        found = np.where(between < self.fineness * math.sqrt(bend), roots, even)
+        weight_edges = np.where(between < self.fineness * math.sqrt(bend), roots, even)
         # The outermost edges are the limits of a probability, not half a level beyond them.
-        return [0.0, *found[1:-1].tolist(), 1.0]
+        return [0.0, *weight_edges[1:-1].tolist(), 1.0]
 
 
 def _fitting(maps: Floats, room: int) -> tuple[WeightScale, list[bytes]]:
     """Return the finest scale at which the maps fit into `room` bytes, and the deflated layers."""
     few = np.ascontiguousarray(maps[..., ::SAMPLED, :])
-    share = maps.size / few.size
-    for one in SCALES:
-        scale = WeightScale(*one)
+    sampling_factor = maps.size / few.size
+    for settings in SCALES:
+        scale = WeightScale(*settings)
         # The estimate skips scales that are clearly too fine; the break below tests the exact size.
-        if one != SCALES[-1] and len(_deflated(scale.levels(few))) * share > room:
+        if settings != SCALES[-1] and len(_deflate(scale.levels(few))) * sampling_factor > room:
             continue
-        parts = [_deflated(scale.levels(layer)) for layer in maps]
+        parts = [_deflate(scale.levels(layer)) for layer in maps]
         if sum(map(len, parts)) <= room:
             break
     return scale, parts
@@ -127,18 +127,18 @@ def _vectors(weights: Floats, vectors: tuple[Floats, Floats], room: int) -> list
     # (L, H): mean over the queries of the entropy of their weights.
     entropy = -(weights * np.log(np.maximum(weights, 1e-9))).sum(axis=-1).mean(axis=-1) if count else np.zeros(0)
     chosen = np.sort(np.argsort(entropy, axis=None, kind="stable")[:count])
-    found = []
+    head_records = []
     for layer, head in zip(*(column.tolist() for column in np.unravel_index(chosen, (layers, heads)))):
         of_head = np.stack([part[layer, head] for part in vectors])  # (2, T, K)
         largest = np.abs(of_head).max(axis=(1, 2)).tolist()
         # Queries and keys each have their own scale, -largest to largest as -127 to 127.
         scaled = of_head / np.maximum(largest, 1e-9)[:, None, None] * (DEPTH // 2)
         data = base64.b64encode(np.rint(scaled).astype(np.int8).tobytes()).decode()
-        found.append({"layer": layer, "head": head, "largest": largest, "data": data})
-    return found
+        head_records.append({"layer": layer, "head": head, "largest": largest, "data": data})
+    return head_records
 
 
-def _deflated(values: Any) -> bytes:
+def _deflate(values: Any) -> bytes:
     """Return the raw deflate stream of an array, for a browser's DecompressionStream("deflate-raw").
 
     The only repeats in attention are runs of one level (Z_RLE). A search for other repeats takes ten times as long and

@@ -33,7 +33,7 @@ class Attribution:
     def error(self) -> float:
         """Return the completeness error, |sum of weights - (F(x) - F(x'))| / |F(x) - F(x')|."""
         change = self.score - self.baseline
-        return abs(sum(float(one.sum()) for one in self.weights) - change) / max(abs(change), 1e-9)
+        return abs(sum(float(token_weights.sum()) for token_weights in self.weights) - change) / max(abs(change), 1e-9)
 
 
 def attribute(
@@ -44,25 +44,25 @@ def attribute(
     Groups whose completeness error exceeds `tolerance` are computed again with twice the points, up to MOST_POINTS.
     """
     ends = end_points(line, groups)
-    found: dict[int, Attribution] = {}
+    attributions: dict[int, Attribution] = {}
     rough = list(range(len(groups)))
     while rough:
-        chosen = [place for group in rough for place in groups[group]]
+        chosen = [index for group in rough for index in groups[group]]
         weights = dict(zip(chosen, _integrals(line, chosen, points)))
         for group in rough:
-            own = [weights[place] for place in groups[group]]
+            group_weights = [weights[index] for index in groups[group]]
             # The previous weights of a group that is computed again are dropped: Gauss nodes are not nested.
-            found[group] = replace(ends[group], weights=own, points=points)
+            attributions[group] = replace(ends[group], weights=group_weights, points=points)
         points *= 2
-        rough = [group for group in rough if found[group].error > tolerance and points <= MOST_POINTS]
-    return [found[group] for group in range(len(groups))]
+        rough = [group for group in rough if attributions[group].error > tolerance and points <= MOST_POINTS]
+    return [attributions[group] for group in range(len(groups))]
 
 
 def end_points(line: Interpolation, groups: Sequence[range]) -> list[Attribution]:
     """Return the scores of each group of sequences and of its baseline, without weights."""
-    places = range(len(line.examples))
+    indices = range(len(line.examples))
     # All texts (part 1) and all baselines (part 0) in one list, split into two rows.
-    scores, baselines = line.scores([line.at(place, part) for part in (1.0, 0.0) for place in places]).reshape(2, -1)
+    scores, baselines = line.scores([line.at(index, part) for part in (1.0, 0.0) for index in indices]).reshape(2, -1)
     sums = [(float(scores[group].sum()), float(baselines[group].sum())) for group in groups]
     return [Attribution(score=score, baseline=baseline) for score, baseline in sums]
 
@@ -74,14 +74,14 @@ def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64
     >>> round(float(weights @ places**5), 12)
     0.166666666667
     """
-    places, weights = np.polynomial.legendre.leggauss(points)
+    nodes, weights = np.polynomial.legendre.leggauss(points)
     # leggauss integrates over [-1, 1].
-    return (places + 1) / 2, weights / 2
+    return (nodes + 1) / 2, weights / 2
 
 
-def _integrals(line: Interpolation, places: Sequence[int], points: int) -> list[NDArray[np.float64]]:
+def _integrals(line: Interpolation, indices: Sequence[int], points: int) -> list[NDArray[np.float64]]:
     """Return for each sequence the integral over the line of the slopes (n,) of its tokens."""
     parts, weights = gauss_legendre(points)
-    slopes = line.slopes([line.at(place, part) for place in places for part in parts.tolist()])
+    slopes = line.slopes([line.at(index, part) for index in indices for part in parts.tolist()])
     # The slopes of one sequence at all its points are consecutive: (points, n).
     return [weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)]

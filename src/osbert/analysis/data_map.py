@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.tasks import Record
@@ -82,10 +82,10 @@ class DataMap:
         )
         picture = line_plot(self._series(), title="Training rows: confidence by variability", across="variability")
         rows = [
-            (records[row].place, str(records[row].label), f"{self.confidence[row]:.3f}", _shown(records[row]))
+            (records[row].place, str(records[row].label), f"{self.confidence[row]:.3f}", _shorten_text(records[row]))
             for row in suspicious[:SHOWN].tolist()
         ]
-        parts = [explained(picture, plain=plain, caution=caution)]
+        parts = [explain_picture(picture, plain=plain, caution=caution)]
         if rows:
             more = f"The first {len(rows):,} of these rows; all rows, in this order, are in {file}."
             parts += [paragraph(more), table(rows, head=("row", "label", "confidence", "text"))]
@@ -98,16 +98,18 @@ class DataMap:
             "now and then": (correctness > 0) & (correctness < 1),
             "never right": correctness == 0,
         }
-        found = []
+        curves = []
         for color, (name, which) in enumerate(kinds.items()):
-            own = points[which]
+            kind_points = points[which]
             # The step is the ceiling of len / SPOTS, so that at most SPOTS points are left.
-            own = own[np.argsort(own[:, 1], kind="stable")][:: max(1, -(-len(own) // SPOTS))]
-            spots = [(float(x), float(y)) for x, y in own]
-            found.append(Series(name=name, points=spots, look="spots", color=color))
-        return found
+            kind_points = kind_points[np.argsort(kind_points[:, 1], kind="stable")][
+                :: max(1, -(-len(kind_points) // SPOTS))
+            ]
+            spots = [(float(x), float(y)) for x, y in kind_points]
+            curves.append(Series(name=name, points=spots, look="spots", color=color))
+        return curves
 
 
-def _shown(record: Record) -> str:
-    said = one_line(" | ".join(record.texts))
-    return said if len(said) <= 200 else f"{said[:199]}…"
+def _shorten_text(record: Record) -> str:
+    text = one_line(" | ".join(record.texts))
+    return text if len(text) <= 200 else f"{text[:199]}…"

@@ -77,7 +77,7 @@ class Explanation:
         for word in self.strongest(most):
             yield f"  {word.weight:+8.3f}  {word.word}  ({word.start}-{word.end} of text {word.text + 1})"
         if self.error is not None:
-            yield f"  completeness error {self.error:.2%} at {self.points} points{self._agreed()}"
+            yield f"  completeness error {self.error:.2%} at {self.points} points{self._describe_agreement()}"
         if self.truncated:
             yield f"  {self.truncated:,} pieces did not fit and were not read: their words have no weight"
 
@@ -85,7 +85,7 @@ class Explanation:
         """Return it as plain values, ready for JSON."""
         return asdict(self)
 
-    def _agreed(self) -> str:
+    def _describe_agreement(self) -> str:
         if self.agreement is None:
             return ""
         checked = sum(word.occlusion is not None for word in self.words)
@@ -118,49 +118,52 @@ def explain(
     """
     options.require_possible()
     groups: list[range] = []
-    for one in records:
+    for record in records:
         begin = groups[-1].stop if groups else 0
-        groups.append(range(begin, begin + len(one.examples)))
-    tokens = [own for one in records for own in one.words.tokens]
+        groups.append(range(begin, begin + len(record.examples)))
+    tokens = [word_indices for record in records for word_indices in record.words.tokens]
     name, vector = baseline_vector(learner, tokenizer, options.baseline)
     line = Interpolation(
         learner=learner,
-        examples=[example for one in records for example in one.examples],
+        examples=[example for record in records for example in record.examples],
         score=score,
         baseline=vector,
         # Tokens outside words, such as [CLS] and [SEP], keep their vectors in the baseline.
-        fixed=[own < 0 for own in tokens],
+        fixed=[word_indices < 0 for word_indices in tokens],
     )
     if isinstance(score, PairScore):
         # The part of a text in the score of a pair needs the vectors of the other text, so they are computed first.
         score.meet(line)
     by_gradients = options.method == "gradients"
     if by_gradients:
-        found = attribute(line, groups, points=options.points, tolerance=options.tolerance)
+        attributions = attribute(line, groups, points=options.points, tolerance=options.tolerance)
     else:
-        found = end_points(line, groups)
-    weighed = [_by_word(tokens[group.start : group.stop], own, one) for one, group, own in zip(records, groups, found)]
+        attributions = end_points(line, groups)
+    weighed = [
+        _by_word(tokens[group.start : group.stop], attribution, record)
+        for record, group, attribution in zip(records, groups, attributions)
+    ]
     chosen: list[NDArray[np.integer]] = [np.arange(0)] * len(records)
     drops = [np.zeros(0)] * len(records)
     if options.check or not by_gradients:
         # A pass a word: over all words of a long text the check would take longer than what it checks.
-        chosen = [evenly_spaced(own, options.check_words if by_gradients else 0) for own in weighed]
+        chosen = [evenly_spaced(word_weights, options.check_words if by_gradients else 0) for word_weights in weighed]
         drops = occlusion(line, groups, tokens, chosen)
     explained = []
-    for one, own, weights, places, drop in zip(records, found, weighed, chosen, drops):
+    for record, attribution, weights, checked_words, drop in zip(records, attributions, weighed, chosen, drops):
         weights = weights if by_gradients else drop
         explained.append(
             Explanation(
-                label=one.label,
-                text=one.text,
-                score=own.score,
-                baseline_score=own.baseline,
-                words=_weighted(one, weights, dict(zip(places.tolist(), drop.tolist()))),
-                error=own.error if by_gradients else None,
-                agreement=rank_correlation(weights[places], drop) if by_gradients else None,
-                points=own.points,
+                label=record.label,
+                text=record.text,
+                score=attribution.score,
+                baseline_score=attribution.baseline,
+                words=_weigh_words(record, weights, dict(zip(checked_words.tolist(), drop.tolist()))),
+                error=attribution.error if by_gradients else None,
+                agreement=rank_correlation(weights[checked_words], drop) if by_gradients else None,
+                points=attribution.points,
                 baseline=name,
-                truncated=sum(example.truncated for example in one.examples),
+                truncated=sum(example.truncated for example in record.examples),
             )
         )
     return explained
@@ -206,11 +209,13 @@ class OutputScore:
         per_token = head.per_token
         read = None if per_token else learner.backbone.readable(batch)
         outputs = head.outputs(learner.states(batch, read), batch)
-        rows = [self.weights[place] for place in batch.records.tolist()]
+        rows = [self.weights[index] for index in batch.records.tolist()]
         weights = torch.from_numpy(np.concatenate(rows) if per_token else np.stack(rows)).to(outputs)
         # Per token: (N, K) of the flat batch, summed by sequence below. Otherwise one row for each sequence, (B, K).
         sums = (outputs * weights).sum(dim=1)  # (N,) or (B,)
-        return torch.stack([own.sum() for own in sums.split(list(batch.lengths))]) if per_token else sums
+        return (
+            torch.stack([token_scores.sum() for token_scores in sums.split(list(batch.lengths))]) if per_token else sums
+        )
 
 
 class MaskScore:
@@ -224,31 +229,35 @@ class MaskScore:
 
     def __call__(self, learner: Learner, batch: Batch) -> Tensor:
         """Return log(p / (1 - p)) (B,), with p the probability of the piece at the mask of each sequence."""
-        places = batch.records.tolist()
-        masks = batch.starts + torch.tensor([self.tokens[place] for place in places], device=batch.starts.device)
-        pieces = torch.tensor([[self.pieces[place]] for place in places], device=batch.starts.device)  # (B, 1)
+        indices = batch.records.tolist()
+        masks = batch.starts + torch.tensor([self.tokens[index] for index in indices], device=batch.starts.device)
+        pieces = torch.tensor([[self.pieces[index]] for index in indices], device=batch.starts.device)  # (B, 1)
         scores = self.head.scores(learner.backbone(batch).hidden[masks]).float()  # (B, V)
         # log p - log(1 - p) = logit - logsumexp of all other logits: exact even if p is close to 1.
         others = scores.scatter(1, pieces, -torch.inf)
         return scores.gather(1, pieces)[:, 0] - others.logsumexp(dim=1)
 
 
-def _by_word(tokens: Sequence[NDArray[np.integer]], found: Attribution, record: ScoredRecord) -> NDArray[np.float64]:
+def _by_word(
+    tokens: Sequence[NDArray[np.integer]], attribution: Attribution, record: ScoredRecord
+) -> NDArray[np.float64]:
     """Return the sum (W,) of the weights (n,) of each word's tokens over all sequences of a record."""
     sums = np.zeros(len(record.words.words))
-    for own, weights in zip(tokens, found.weights):  # without any weights: occlusion alone
+    for word_indices, weights in zip(tokens, attribution.weights):  # without any weights: occlusion alone
         # add.at, since a word with several tokens occurs several times in the index.
-        np.add.at(sums, own[own >= 0], weights[own >= 0])
+        np.add.at(sums, word_indices[word_indices >= 0], weights[word_indices >= 0])
     return sums
 
 
-def _weighted(record: ScoredRecord, weights: NDArray[np.float64], drops: Mapping[int, float]) -> tuple[WordWeight, ...]:
+def _weigh_words(
+    record: ScoredRecord, weights: NDArray[np.float64], drops: Mapping[int, float]
+) -> tuple[WordWeight, ...]:
     return tuple(
-        _word(record, word, weight, drops.get(place))
-        for place, (word, weight) in enumerate(zip(record.words.words, weights.tolist(), strict=True))
+        _word(record, word, weight, drops.get(index))
+        for index, (word, weight) in enumerate(zip(record.words.words, weights.tolist(), strict=True))
     )
 
 
 def _word(record: ScoredRecord, word: TextWord, weight: float, drop: float | None) -> WordWeight:
-    said = record.texts[word.text][word.start : word.end]
-    return WordWeight(word=said, start=word.start, end=word.end, weight=weight, occlusion=drop, text=word.text)
+    characters = record.texts[word.text][word.start : word.end]
+    return WordWeight(word=characters, start=word.start, end=word.end, weight=weight, occlusion=drop, text=word.text)

@@ -61,10 +61,10 @@ class Influence:
         )
         self.state = torch.zeros(self.layer.in_features, dtype=torch.float32)
         for batch in batches(examples):
-            places = batch.records.tolist()
+            indices = batch.records.tolist()
             for number, weights in enumerate(scores):
-                own = torch.from_numpy(np.stack([weights[place] for place in places])).float()
-                passed = self._pass(batch, own)
+                batch_weights = torch.from_numpy(np.stack([weights[index] for index in indices])).float()
+                passed = self._pass(batch, batch_weights)
                 # (K, B) @ (B, D + 1): the sum over the sequences of the outer products.
                 self.gradients[number] += passed.slopes.T @ _with_one(passed.states)
             self.state += passed.states.sum(dim=0) / len(examples)
@@ -87,26 +87,26 @@ class Influence:
 
     def _pass(self, batch: Batch, weights: Tensor | None) -> LastLayerPass:
         """Run a batch; differentiate the sum of `weights` (B, K) times the outputs, or if None the loss."""
-        kept: list[tuple[Tensor, Tensor]] = []
+        captures: list[tuple[Tensor, Tensor]] = []
 
         def cut(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
             # The output becomes a leaf: the gradient stops here and never reaches the encoder.
             leaf = output.detach().requires_grad_()
-            kept.append((inputs[0].detach(), leaf))
+            captures.append((inputs[0].detach(), leaf))
             return leaf
 
-        there = batch.to(next(self.learner.parameters()).device)
+        device_batch = batch.to(next(self.learner.parameters()).device)
         # Tensors made in inference mode cannot take part in autograd, even if a caller has it on.
         with torch.inference_mode(False):
             with torch.no_grad():
-                states = self.learner.states(there)
+                states = self.learner.states(device_batch)
             handle = self.layer.register_forward_hook(cut)
             try:
                 with torch.enable_grad():
-                    total = self._total(states, there, weights)
+                    total = self._total(states, device_batch, weights)
             finally:
                 handle.remove()
-            ((inward, leaf),) = kept
+            ((inward, leaf),) = captures
             (slopes,) = torch.autograd.grad(total, leaf)
         return LastLayerPass(inward.float().cpu(), slopes.float().cpu())
 

@@ -36,9 +36,9 @@ such as the windows of a text, each gives one summand."""
 
 @dataclass(frozen=True)
 class Blend:
-    """The example with index `place`: each token is `part` (n,) times itself plus 1 - part times the baseline."""
+    """The example with index `index`: each token is `part` (n,) times itself plus 1 - part times the baseline."""
 
-    place: int
+    index: int
     part: NDArray[np.float32]
 
 
@@ -55,27 +55,27 @@ class Interpolation:
     baseline: Tensor
     fixed: Sequence[Booleans]
 
-    def at(self, place: int, part: float) -> Blend:
+    def at(self, index: int, part: float) -> Blend:
         """Return the blend of an example with the same `part` for all its tokens."""
-        return Blend(place, np.full(len(self.examples[place]), part, np.float32))
+        return Blend(index, np.full(len(self.examples[index]), part, np.float32))
 
     def scores(self, blends: Sequence[Blend]) -> NDArray[np.float64]:
         """Return the score (n,) of each of n blends, or a row (n, D) if the score returns vectors."""
-        found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
+        blend_scores: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
         with torch.inference_mode(False), torch.no_grad():
-            for places, batch, part in self._batches(blends, TOKENS):
+            for blend_indices, batch, part in self._batches(blends, TOKENS):
                 start, way = self._ends(batch)
                 with _substitute(require_table(self.copy), start + part * way):
                     rows = self.score(self.copy, batch).double().cpu().numpy()
-                for place, row in zip(places, rows, strict=True):
-                    found[place] = row
-        return np.array(found)
+                for blend_index, row in zip(blend_indices, rows, strict=True):
+                    blend_scores[blend_index] = row
+        return np.array(blend_scores)
 
     def slopes(self, blends: Sequence[Blend]) -> list[NDArray[np.float64]]:
         """Return for each blend the derivatives (n,) of the score along the way from baseline to token."""
-        found: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
+        blend_slopes: list[NDArray[np.float64]] = [np.empty(0)] * len(blends)
         with torch.inference_mode(False), torch.enable_grad():
-            for places, batch, part in self._batches(blends, GRADIENT_TOKENS):
+            for blend_indices, batch, part in self._batches(blends, GRADIENT_TOKENS):
                 start, way = self._ends(batch)
                 vectors = (start + part * way).requires_grad_()
                 with _substitute(require_table(self.copy), vectors):
@@ -83,9 +83,9 @@ class Interpolation:
                 (gradient,) = torch.autograd.grad(total, vectors)
                 # dF/dpart of a token: the gradient at the point times the direction of the line. Summed over D.
                 slopes = (gradient.double() * way.double()).sum(dim=1).cpu()  # (N,)
-                for place, row in zip(places, slopes.split(list(batch.lengths)), strict=True):
-                    found[place] = row.numpy()
-        return found
+                for blend_index, row in zip(blend_indices, slopes.split(list(batch.lengths)), strict=True):
+                    blend_slopes[blend_index] = row.numpy()
+        return blend_slopes
 
     @cached_property
     def copy(self) -> Learner:
@@ -95,17 +95,17 @@ class Interpolation:
     def _batches(self, blends: Sequence[Blend], tokens: int) -> Iterator[tuple[list[int], Batch, Tensor]]:
         """Yield batches, the index in `blends` of each sequence, and the part (N, 1) of each token."""
         device = next(self.learner.parameters()).device
-        for batch in batches([self.examples[blend.place] for blend in blends], tokens=tokens):
-            places = batch.records.tolist()
+        for batch in batches([self.examples[blend.index] for blend in blends], tokens=tokens):
+            blend_indices = batch.records.tolist()
             # batches() numbers the blends; the score needs the index of the example that each is a copy of.
-            originals = torch.tensor([blends[place].place for place in places])
-            parts = np.concatenate([blends[place].part for place in places])
-            there = replace(batch, records=originals).to(device)
-            yield places, there, torch.from_numpy(parts).to(device)[:, None]
+            originals = torch.tensor([blends[blend_index].place for blend_index in blend_indices])
+            parts = np.concatenate([blends[blend_index].part for blend_index in blend_indices])
+            device_batch = replace(batch, records=originals).to(device)
+            yield blend_indices, device_batch, torch.from_numpy(parts).to(device)[:, None]
 
     def _ends(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the vectors (N, D') of the baseline, and the differences from there to the tokens (N, D')."""
-        fixed = np.concatenate([self.fixed[place] for place in batch.records.tolist()])
+        fixed = np.concatenate([self.fixed[index] for index in batch.records.tolist()])
         with torch.no_grad():
             vectors = require_table(self.learner)(batch.ids)
             # A fixed token starts at its own vector, so its difference and its weight are 0.

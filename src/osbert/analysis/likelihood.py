@@ -59,17 +59,19 @@ class LanguageModel:
         copies = (
             copy
             for example, first, chosen in zip(examples, firsts[:-1].tolist(), every, strict=True)
-            for copy in (self._whole(example, first) if self.causal else self._masked(example, first, chosen, masking))
+            for copy in (
+                self._whole(example, first) if self.causal else self._mask_copies(example, first, chosen, masking)
+            )
         )
 
         def log_probability(hidden: Tensor, labels: Tensor) -> Tensor:
             return -functional.cross_entropy(self.head.scores(hidden).float(), labels, reduction="none")
 
-        for records, found in self._each(copies, log_probability):
+        for records, piece_scores in self._each(copies, log_probability):
             begins = np.flatnonzero(np.diff(records, prepend=-1))  # the labels of one text have consecutive numbers
             # Position of each label within its text: the index less that of the first label of the same record.
             ranks = np.arange(len(records)) - np.repeat(begins, np.diff(begins, append=len(records)))
-            flat[records + ranks] = found
+            flat[records + ranks] = piece_scores
         bounds = zip(pairwise(firsts.tolist()), every, strict=True)
         return [np.where(chosen, flat[first:last], np.nan) for (first, last), chosen in bounds]
 
@@ -78,9 +80,10 @@ class LanguageModel:
 
         They are normalised over the whole vocabulary.
         """
-        found = np.empty((len(examples), len(pieces)))
+        candidate_scores = np.empty((len(examples), len(pieces)))
         masked = (
-            self._labelled(one, place, np.flatnonzero(one.ids == self.mask)) for place, one in enumerate(examples)
+            self._label_tokens(example, index, np.flatnonzero(example.ids == self.mask))
+            for index, example in enumerate(examples)
         )
 
         def log_probabilities(hidden: Tensor, _: Tensor) -> Tensor:
@@ -88,27 +91,27 @@ class LanguageModel:
             return scores[:, torch.from_numpy(pieces).to(scores.device)]
 
         for records, rows in self._each(masked, log_probabilities):
-            found[records] = rows
-        return found
+            candidate_scores[records] = rows
+        return candidate_scores
 
-    def _masked(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
+    def _mask_copies(self, example: Example, first: int, chosen: Booleans, masking: Masking) -> Iterator[Example]:
         """Yield a masked copy of the text for each chosen piece. `first`: index of its first piece in `flat`."""
         tokens = np.flatnonzero(~example.special)
         words = example.words[tokens]
-        for place in np.flatnonzero(chosen).tolist():
+        for piece_index in np.flatnonzero(chosen).tolist():
             ids = example.ids.copy()
-            ids[tokens[hidden_pieces(words, place, masking)]] = self.mask
+            ids[tokens[hidden_pieces(words, piece_index, masking)]] = self.mask
             # With masking = "word" later pieces of the word are hidden too, but only this one is a label.
-            token = tokens[place : place + 1]
-            yield self._labelled(replace(example, ids=ids), first + place, token, example.ids[token])
+            token = tokens[piece_index : piece_index + 1]
+            yield self._label_tokens(replace(example, ids=ids), first + piece_index, token, example.ids[token])
 
     def _whole(self, example: Example, first: int) -> Iterator[Example]:
         """Yield the text with each piece as the label of the token before it."""
         index = np.flatnonzero(~example.special[1:])
         unscored = int((~example.special).sum()) - len(index)  # the first, where nothing stands before it
-        yield self._labelled(example, first + unscored, index, example.ids[index + 1])
+        yield self._label_tokens(example, first + unscored, index, example.ids[index + 1])
 
-    def _labelled(
+    def _label_tokens(
         self, example: Example, record: int, index: NDArray[np.integer], labels: NDArray[np.integer] | None = None
     ) -> Example:
         target = Target(labels=example.ids[index] if labels is None else labels, index=index)
@@ -121,15 +124,15 @@ class LanguageModel:
         for window in _windows(example for example in examples if example.targets):
             for batch in micro_batches(window, TOKENS):
                 with evaluating(self.learner) as device:
-                    there = batch.to(device)
-                    target = there.targets[self.head.target]
-                    states = self.learner.states(there, self.learner.backbone.readable(there)).hidden
+                    device_batch = batch.to(device)
+                    target = device_batch.targets[self.head.target]
+                    states = self.learner.states(device_batch, self.learner.backbone.readable(device_batch)).hidden
                     parts = zip(target.index.split(SCORES), target.labels.split(SCORES), strict=True)
-                    found = torch.cat([read(states[index], labels) for index, labels in parts]).double().cpu().numpy()
+                    values = torch.cat([read(states[index], labels) for index, labels in parts]).double().cpu().numpy()
                     # The sequence of each label: the last start that is not beyond its index in the flat batch.
-                    sequences = torch.searchsorted(there.starts, target.index, right=True) - 1
-                    records = there.records[sequences].cpu().numpy()
-                yield records, found
+                    sequences = torch.searchsorted(device_batch.starts, target.index, right=True) - 1
+                    records = device_batch.records[sequences].cpu().numpy()
+                yield records, values
 
 
 def _windows(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -20,23 +20,23 @@ def occlusion(
     """
     blends: list[Blend] = []
     for group, wanted in zip(groups, chosen, strict=True):
-        for place in group:
-            parts = ((words[place] != word).astype(np.float32) for word in _present(words[place], wanted))
+        for index in group:
+            parts = ((words[index] != word).astype(np.float32) for word in _present(words[index], wanted))
             # For each sequence: first the whole text, then one copy without each of its words.
-            blends += [line.at(place, 1.0), *(Blend(place, part) for part in parts)]
+            blends += [line.at(index, 1.0), *(Blend(index, part) for part in parts)]
     scores = line.scores(blends)
-    found = []
+    drops_by_group = []
     begin = 0
     for group, wanted in zip(groups, chosen, strict=True):
         drops = np.zeros(len(wanted))
-        for place in group:
+        for index in group:
             # A word in several windows loses the sum of its drops in them.
-            there = np.isin(wanted, words[place])
-            end = begin + 1 + int(there.sum())
-            drops[there] += scores[begin] - scores[begin + 1 : end]
+            is_present = np.isin(wanted, words[index])
+            end = begin + 1 + int(is_present.sum())
+            drops[is_present] += scores[begin] - scores[begin + 1 : end]
             begin = end
-        found.append(drops)
-    return found
+        drops_by_group.append(drops)
+    return drops_by_group
 
 
 def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.integer]:

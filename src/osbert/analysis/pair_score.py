@@ -38,19 +38,21 @@ class PairScore:
     def meet(self, line: Interpolation) -> None:
         """Compute the vector of every text with all words and with none, for the partner in its pair."""
         reading = replace(line, score=self._vectors)
-        places = range(len(line.examples))
-        whole, empty = (reading.scores([line.at(place, part) for place in places]) for part in (1.0, 0.0))
+        indices = range(len(line.examples))
+        whole, empty = (reading.scores([line.at(index, part) for index in indices]) for part in (1.0, 0.0))
         self.ends = torch.from_numpy(np.stack([whole, empty]))  # (2, E, D)
 
     def __call__(self, learner: Learner, batch: Batch) -> Tensor:
         """Return the part (B,) of each text of a batch in the score of its pair."""
-        places = batch.records.cpu()
-        others = places ^ 1  # examples 0 and 1 are a pair, 2 and 3
+        indices = batch.records.cpu()
+        others = indices ^ 1  # examples 0 and 1 are a pair, 2 and 3
         vectors = self._vectors(learner, batch).double()
         ends = self.ends.to(vectors.device)
         # F(x, whole other) and F(x, empty other), each (B,).
-        beside = [self._scored(vectors, end[others], places) for end in ends]
-        alone = [self._scored(ends[own, places], ends[1 - own, others], places) for own in (0, 1)]
+        beside = [self._score_pairs(vectors, end[others], indices) for end in ends]
+        alone = [
+            self._score_pairs(ends[end_index, indices], ends[1 - end_index, others], indices) for end_index in (0, 1)
+        ]
         # What both parts have too much of F(whole, empty) and F(empty, whole), a half of each.
         return (beside[0] + beside[1] - (alone[0] + alone[1]) / 2) / 2
 
@@ -58,11 +60,13 @@ class PairScore:
         states = learner.states(batch, learner.backbone.readable(batch))
         return self.head.outputs(states, batch)
 
-    def _scored(self, own: Tensor, other: Tensor, places: Tensor) -> Tensor:
-        """Return the scores (B,) of pairs of vectors; `own` is the first text of its pair if its index is even."""
-        second = (places % 2 == 1).to(own.device)[:, None]
+    def _score_pairs(self, vectors: Tensor, partners: Tensor, indices: Tensor) -> Tensor:
+        """Return the scores (B,) of pairs of vectors; `vectors` is the first text of its pair if its index is even."""
+        second = (indices % 2 == 1).to(vectors.device)[:, None]
         # The head is not symmetric: put both vectors into the order of the pair.
-        blocks = torch.cat(pair_blocks(torch.where(second, other, own), torch.where(second, own, other)), dim=1)
+        blocks = torch.cat(
+            pair_blocks(torch.where(second, partners, vectors), torch.where(second, vectors, partners)), dim=1
+        )
         layer = self.head.linear
         scores = blocks @ layer.weight.double().T + layer.bias.double()  # (B, K)
-        return (scores * self.weights[places].to(own.device)).sum(dim=1)
+        return (scores * self.weights[indices].to(vectors.device)).sum(dim=1)

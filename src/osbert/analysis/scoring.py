@@ -56,14 +56,14 @@ class TextLikelihood:
         cls, text: str, pieces: Sequence[PieceLikelihood], *, starts: Sequence[bool], unknown: int
     ) -> TextLikelihood:
         """Sum up pieces. `starts`: whether each begins a word. `unknown`: the number of unknown pieces."""
-        scored = [one.log_probability for one in pieces if one.log_probability is not None]
-        words = sum(start for start, one in zip(starts, pieces, strict=True) if one.log_probability is not None)
+        scored = [piece.log_probability for piece in pieces if piece.log_probability is not None]
+        words = sum(start for start, piece in zip(starts, pieces, strict=True) if piece.log_probability is not None)
         return cls(text=text, log_likelihood=math.fsum(scored), pieces=pieces, words=words, unknown=unknown)
 
     @property
     def tokens(self) -> int:
         """Return the number of pieces with a log-probability."""
-        return sum(one.log_probability is not None for one in self.pieces)
+        return sum(piece.log_probability is not None for piece in self.pieces)
 
     @property
     def perplexity(self) -> float:
@@ -88,7 +88,7 @@ class TextLikelihood:
             "unknown": self.unknown,
             "perplexity": self.perplexity,
             "word_perplexity": self.word_perplexity,
-            "pieces": [vars(one) for one in self.pieces],
+            "pieces": [vars(piece) for piece in self.pieces],
         }
 
     def lines(self) -> Iterator[str]:
@@ -97,9 +97,9 @@ class TextLikelihood:
             f"log-likelihood {self.log_likelihood:.4f} of {self.tokens:,} pieces; perplexity {self.perplexity:,.2f} "
             f"per piece, {self.word_perplexity:,.2f} per word"
         )
-        for one in self.pieces:
-            shown = "       -" if one.log_probability is None else f"{one.log_probability:8.4f}"
-            yield f"{shown}  {one.piece}"
+        for piece in self.pieces:
+            score = "       -" if piece.log_probability is None else f"{piece.log_probability:8.4f}"
+            yield f"{score}  {piece.piece}"
         if self.unknown:
             yield f"{self.unknown:,} of them unknown: the vocabulary lacks what stands there, and says nothing of it."
 
@@ -117,8 +117,8 @@ def perplexity(log_likelihood: float, count: int) -> float:
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def hidden_pieces(words: NDArray[np.bool_], place: int, masking: Masking) -> slice:
-    """Return the slice of pieces to mask while the piece at index `place` is scored.
+def hidden_pieces(words: NDArray[np.bool_], index: int, masking: Masking) -> slice:
+    """Return the slice of pieces to mask while the piece at index `index` is scored.
 
     `words` (n,): whether a word starts at each piece.
 
@@ -127,7 +127,7 @@ def hidden_pieces(words: NDArray[np.bool_], place: int, masking: Masking) -> sli
     (slice(2, 3, None), slice(2, 4, None))
     """
     if masking == "piece":
-        return slice(place, place + 1)
+        return slice(index, index + 1)
     # The word ends where the next one starts, or with the text.
-    following = np.flatnonzero(words[place + 1 :])
-    return slice(place, place + 1 + int(following[0]) if len(following) else len(words))
+    following = np.flatnonzero(words[index + 1 :])
+    return slice(index, index + 1 + int(following[0]) if len(following) else len(words))

@@ -35,16 +35,16 @@ CAUTION = (
 )
 
 
-def weighed_text(explanation: Explanation, text: str, number: int = 0) -> str:
+def colour_words(explanation: Explanation, text: str, number: int = 0) -> str:
     """Return text number `number` of an explanation as HTML; words are coloured by weight, with it as a tooltip."""
     most = max((abs(word.weight) for word in explanation.words), default=0.0) or 1.0
     parts, end = [], 0
-    for word in (one for one in explanation.words if one.text == number):
+    for word in (word for word in explanation.words if word.text == number):
         # Shades are relative to the strongest word of the explanation; shade 0 is not coloured.
         shade = round(SHADES * abs(word.weight) / most)
         name = f"{'for' if word.weight > 0 else 'against'}{shade}"
-        shown = escape(text[word.start : word.end])
-        marked = f'<span class="{name}" title="{word.weight:+.3f}">{shown}</span>' if shade else shown
+        word_html = escape(text[word.start : word.end])
+        marked = f'<span class="{name}" title="{word.weight:+.3f}">{word_html}</span>' if shade else word_html
         parts += [escape(text[end : word.start]), marked]
         end = word.end
     return f'<p class="weighed">{"".join(parts)}{escape(text[end:])}</p>'
@@ -57,13 +57,13 @@ def word_sections(totals: WordTotals, examples: Sequence[tuple[Explanation, Sequ
     for label, count in totals.counts.items():
         parts = [paragraph(f"{count:,} explanations of {label}; words in {LEAST} of them or more.")]
         for against, heading in ((False, "for it"), (True, "against it")):
-            if found := totals.strongest(label, against=against):
-                parts += [paragraph(f"Words {heading}:"), table(map(_row, found), head=head)]
+            if totals_of_side := totals.strongest(label, against=against):
+                parts += [paragraph(f"Words {heading}:"), table(map(_row, totals_of_side), head=head)]
         parts.append(paragraph(COLOURS))
         for explanation, texts, line in examples:
             if explanation.label == label:
                 parts.append(paragraph(f"line {line}, score {explanation.score:+.3f} {explanation.text}"))
-                parts += [weighed_text(explanation, text, number) for number, text in enumerate(texts)]
+                parts += [colour_words(explanation, text, number) for number, text in enumerate(texts)]
         parts.append(f'<p class="soft">{SHOWN}</p>')
         yield Section(heading=f"Words of {label}", parts=parts, style=STYLE)
 
@@ -75,13 +75,13 @@ def trust(totals: WordTotals) -> list[tuple[str, str]]:
         small = sum(error <= 0.02 for error in totals.errors) / len(totals.errors)
         rows.append(("completeness error", f"median {median(totals.errors):.2%}; {small:.0%} of them at most 2%"))
     if totals.agreements:
-        found = f"median {median(totals.agreements):.2f} over {len(totals.agreements):,} explanations"
-        rows.append(("rank correlation with occlusion", found))
+        agreement = f"median {median(totals.agreements):.2f} over {len(totals.agreements):,} explanations"
+        rows.append(("rank correlation with occlusion", agreement))
     if totals.cut:
         rows.append(("of texts that were not read whole", f"{totals.cut:,}: words that did not fit have no weight"))
     return rows
 
 
-def _row(one: WordTotal) -> tuple[str, ...]:
-    bounds = f"{one.low:+.3f} to {one.high:+.3f}"
-    return (one.word, f"{one.count:,}", f"{one.mean:+.3f}", bounds, f"{one.line:,}", one.example)
+def _row(total: WordTotal) -> tuple[str, ...]:
+    bounds = f"{total.low:+.3f} to {total.high:+.3f}"
+    return (total.word, f"{total.count:,}", f"{total.mean:+.3f}", bounds, f"{total.line:,}", total.example)

@@ -86,24 +86,26 @@ class WordTotals:
         weights: dict[str, float] = {}
         for word in explanation.words:
             weights[word.word.casefold()] = weights.get(word.word.casefold(), 0.0) + word.weight
-        places = {word.word.casefold(): word for word in explanation.words}
+        occurrences = {word.word.casefold(): word for word in explanation.words}
         sums = self._sums.setdefault(label, {})
         for called, weight in weights.items():
-            own = sums.setdefault(called, _Sums())
-            own.count += 1
-            own.total += weight
-            own.squares += weight * weight
-            if abs(weight) > own.largest:
-                word = places[called]
+            word_sums = sums.setdefault(called, _Sums())
+            word_sums.count += 1
+            word_sums.total += weight
+            word_sums.squares += weight * weight
+            if abs(weight) > word_sums.largest:
+                word = occurrences[called]
                 around = texts[word.text][max(word.start - AROUND, 0) : word.end + AROUND]
-                own.largest, own.line, own.example = abs(weight), line, around
+                word_sums.largest, word_sums.line, word_sums.example = abs(weight), line, around
 
     def strongest(self, label: str, count: int = 15, *, against: bool = False) -> list[WordTotal]:
         """Return the strongest words for a label, or against it, ordered by the end of their interval nearer to 0.
 
         Words whose interval contains 0 are left out.
         """
-        totals = [own.over(word) for word, own in self._sums.get(label, {}).items() if own.count >= LEAST]
+        totals = [
+            word_sums.over(word) for word, word_sums in self._sums.get(label, {}).items() if word_sums.count >= LEAST
+        ]
         if against:
-            return sorted((one for one in totals if one.high < 0), key=lambda one: one.high)[:count]
-        return sorted((one for one in totals if one.low > 0), key=lambda one: -one.low)[:count]
+            return sorted((total for total in totals if total.high < 0), key=lambda total: total.high)[:count]
+        return sorted((total for total in totals if total.low > 0), key=lambda total: -total.low)[:count]

@@ -43,12 +43,15 @@ class TokenWords:
 def token_words(task: Task, record: Record, packer: Packer) -> TokenWords:
     """Return the words of the sequences that a task makes of a record."""
     numbers = PieceNumbers(packer.tokenizer)
-    texts = tuple(NumberedText.of(text, place) for place, text in enumerate(record.texts))
+    texts = tuple(NumberedText.of(text, index) for index, text in enumerate(record.texts))
     counting = replace(packer, tokenizer=cast(AnyTokenizer, numbers))
     examples = task.encode(replace(record, texts=texts, label=None), counting)
     # Special pieces keep their ids, which must not be looked up as numbers: 0 stands in for them.
-    found = [np.where(one.special, -1, numbers.word_of(np.where(one.special, 0, one.ids))) for one in examples]
-    return in_order(numbers.words, found)
+    tokens = [
+        np.where(example.special, -1, numbers.word_of(np.where(example.special, 0, example.ids)))
+        for example in examples
+    ]
+    return in_order(numbers.words, tokens)
 
 
 def in_order(words: Sequence[TextWord], tokens: Sequence[Integers]) -> TokenWords:
@@ -58,7 +61,7 @@ def in_order(words: Sequence[TextWord], tokens: Sequence[Integers]) -> TokenWord
     order = sorted(held, key=lambda number: words[number])
     ranks = np.full(len(words) + 1, -1)
     ranks[order] = np.arange(len(order))  # the last one is that of -1
-    return TokenWords(words=[words[number] for number in order], tokens=[ranks[one] for one in tokens])
+    return TokenWords(words=[words[number] for number in order], tokens=[ranks[sequence] for sequence in tokens])
 
 
 def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[Range], NDArray[np.integer]]:
@@ -69,16 +72,16 @@ def words_of_pieces(text: str, starts: Integers, ends: Integers) -> tuple[list[R
     >>> words_of_pieces("so good!!", np.array([0, 3, 5, 7]), np.array([2, 5, 7, 9]))
     ([(0, 2), (3, 7), (7, 9)], array([0, 1, 1, 2]))
     """
-    found = np.array(ranges(text, "words") or [(0, len(text))])
+    word_ranges = np.array(ranges(text, "words") or [(0, len(text))])
     # The first word that ends after a piece's start, and the last one that starts before its end.
-    first = np.minimum(np.searchsorted(found[:, 1], starts, side="right"), len(found) - 1)
-    last = np.maximum(np.searchsorted(found[:, 0], ends, side="left") - 1, first)
+    first = np.minimum(np.searchsorted(word_ranges[:, 1], starts, side="right"), len(word_ranges) - 1)
+    last = np.maximum(np.searchsorted(word_ranges[:, 0], ends, side="left") - 1, first)
     # A difference array: after cumsum, reach[w] > 0 if some piece spans word w - 1 and word w.
-    reach = np.zeros(len(found) + 1, np.int64)
-    np.add.at(reach, np.minimum(first + 1, len(found)), 1)
+    reach = np.zeros(len(word_ranges) + 1, np.int64)
+    np.add.at(reach, np.minimum(first + 1, len(word_ranges)), 1)
     np.add.at(reach, last + 1, -1)
     begins = np.flatnonzero(np.cumsum(reach)[:-1] <= 0)
-    bounds = zip(found[begins, 0].tolist(), found[np.append(begins[1:], len(found)) - 1, 1].tolist())
+    bounds = zip(word_ranges[begins, 0].tolist(), word_ranges[np.append(begins[1:], len(word_ranges)) - 1, 1].tolist())
     # The merged word of a piece is the last one that begins at its first word or before.
     return list(bounds), np.searchsorted(begins, first, side="right") - 1
 
@@ -91,9 +94,9 @@ class NumberedText(str):
     @classmethod
     def of(cls, text: str, number: int) -> NumberedText:
         """Return `text` with its index."""
-        made = cls(text)
-        made.number = number
-        return made
+        numbered_text = cls(text)
+        numbered_text.number = number
+        return numbered_text
 
 
 class PieceNumbers:
@@ -111,7 +114,7 @@ class PieceNumbers:
         self.words: list[TextWord] = []
         self._words = [-1]
         self._continues = [False]
-        self._kept: dict[tuple[str, int], Encoding] = {}
+        self._encodings: dict[tuple[str, int], Encoding] = {}
 
     def __getattr__(self, name: str) -> Any:
         """Return any other attribute of the tokenizer."""
@@ -134,25 +137,27 @@ class PieceNumbers:
         """Return the numbers of a text's pieces and their offsets; the same numbers at every call."""
         number = getattr(text, "number", -1)
         key = (str(text), number)
-        if key not in self._kept:
-            found = self.tokenizer.encode_with_offsets(text)
-            bounds, words = words_of_pieces(text, found.starts, found.ends)
-            self._kept[key] = replace(found, ids=self._numbered(found.ids, self._noted(number, bounds), words))
-        return self._kept[key]
+        if key not in self._encodings:
+            encoding = self.tokenizer.encode_with_offsets(text)
+            bounds, words = words_of_pieces(text, encoding.starts, encoding.ends)
+            self._encodings[key] = replace(
+                encoding, ids=self._number_pieces(encoding.ids, self._add_words(number, bounds), words)
+            )
+        return self._encodings[key]
 
     def encode_words(self, text: str, words: Iterable[Range]) -> list[bytes]:
         """Return the numbers of the pieces of each word, as bytes; a word without pieces gets one number."""
         bounds = list(words)
-        first = self._noted(getattr(text, "number", -1), bounds)
-        found = []
-        for place, part in enumerate(self.tokenizer.encode_words(text, bounds)):
+        first = self._add_words(getattr(text, "number", -1), bounds)
+        word_numbers = []
+        for word_index, part in enumerate(self.tokenizer.encode_words(text, bounds)):
             # A word without pieces gets one number (of id 0), since a task gives it one piece.
             ids = np.frombuffer(part or bytes(self.tokenizer.id_type.itemsize), self.tokenizer.id_type)
-            numbers = self._numbered(ids, first, np.full(len(ids), place))
-            found.append(numbers.astype(self.id_type).tobytes())
-        return found
+            numbers = self._number_pieces(ids, first, np.full(len(ids), word_index))
+            word_numbers.append(numbers.astype(self.id_type).tobytes())
+        return word_numbers
 
-    def _noted(self, number: int, bounds: Sequence[Range]) -> int:
+    def _add_words(self, number: int, bounds: Sequence[Range]) -> int:
         """Record the words of a text; return the index of the first, -1 for a text without an index."""
         first = len(self.words)
         if number < 0:
@@ -160,7 +165,7 @@ class PieceNumbers:
         self.words += [TextWord(number, start, end) for start, end in bounds]
         return first
 
-    def _numbered(self, ids: Integers, first: int, words: Integers) -> NDArray[np.int32]:
+    def _number_pieces(self, ids: Integers, first: int, words: Integers) -> NDArray[np.int32]:
         """Return new numbers for pieces (n,) of the words with index `first` + `words` (n,)."""
         begin = len(self._words)
         self._words += (np.full(len(ids), -1) if first < 0 else first + words).tolist()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
+from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fit_text, picture, short, ticks
 
 WIDEST = 130
 """Most width for names, in pixels."""
@@ -46,16 +46,16 @@ class _Field:
         return self.left + (min(max(value, low), high) - low) / (high - low) * (self.right - self.left)
 
     def name(self, text: str, y: float) -> str:
-        shown = escape(fitted(text, self.left - 10))
+        label = escape(fit_text(text, self.left - 10))
         title = f"<title>{escape(text)}</title>"
-        return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{shown}{title}</text>'
+        return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{label}{title}</text>'
 
     def grid(self, height: float, *, percent: bool) -> list[str]:
         parts = []
         for value in ticks(*self.ends, count=4):
-            x, shown = self.across(value), f"{value:.0%}" if percent else short(value)
+            x, label = self.across(value), f"{value:.0%}" if percent else short(value)
             parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
-            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{shown}</text>')
+            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{label}</text>')
         return parts
 
 
@@ -66,29 +66,31 @@ def interval_plot(
 
     `ends`: the limits of the scale, by default those of the values.
     """
-    found = [row for row in rows if math.isfinite(row.value)]
-    if not found:
+    finite_rows = [row for row in rows if math.isfinite(row.value)]
+    if not finite_rows:
         return picture([], title=title, height=TOP + BOTTOM + ROW)
-    values = [value for row in found for value in (row.value, *row.interval, mark) if math.isfinite(value)]
-    notes = max(len(row.note) for row in found) * LETTER
-    field = _field([row.name for row in found], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values))
-    height = TOP + BOTTOM + ROW * len(found)
+    values = [value for row in finite_rows for value in (row.value, *row.interval, mark) if math.isfinite(value)]
+    notes = max(len(row.note) for row in finite_rows) * LETTER
+    field = _field(
+        [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values)
+    )
+    height = TOP + BOTTOM + ROW * len(finite_rows)
     parts = field.grid(height, percent=False)
     if math.isfinite(mark):
         x = field.across(mark)
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
-    for place, row in enumerate(found):
-        y = TOP + ROW * (place + 0.5)
+    for index, row in enumerate(finite_rows):
+        y = TOP + ROW * (index + 0.5)
         low, high = row.interval
         parts.append(field.name(row.name, y))
-        said = f"{row.name}: {row.value:.4f}"
+        tooltip = f"{row.name}: {row.value:.4f}"
         if math.isfinite(low) and math.isfinite(high):
             across = f'x1="{field.across(low):.1f}" x2="{field.across(high):.1f}"'
             parts.append(f'<line class="whisker c0" {across} y1="{y:.1f}" y2="{y:.1f}"/>')
-            said += f", 95% interval {low:.4f} to {high:.4f}"
+            tooltip += f", 95% interval {low:.4f} to {high:.4f}"
         parts.append(
             f'<circle class="dot c0" cx="{field.across(row.value):.1f}" cy="{y:.1f}" r="4">'
-            f"<title>{escape(said)}</title></circle>"
+            f"<title>{escape(tooltip)}</title></circle>"
         )
         parts.append(f'<text class="tick" x="{field.right + 10:.1f}" y="{y + 4:.1f}">{escape(row.note)}</text>')
     return picture(parts, title=title, height=height)
@@ -103,17 +105,17 @@ def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, perce
     room = THICK * len(series) + 7
     height = TOP + BOTTOM + room * len(rows)
     parts = field.grid(height, percent=percent)
-    for place, row in enumerate(rows):
-        top = TOP + room * place + 3.5
+    for index, row in enumerate(rows):
+        top = TOP + room * index + 3.5
         parts.append(field.name(row.name, top + THICK * len(series) / 2))
         for number, (name, value) in enumerate(zip(series, row.values)):
             if value is None:
                 continue
-            shown = f"{value:.1%}" if percent else short(value)
-            said = f"{row.name}, {name}: {shown}" if name else f"{row.name}: {shown}"
+            value_text = f"{value:.1%}" if percent else short(value)
+            tooltip = f"{row.name}, {name}: {value_text}" if name else f"{row.name}: {value_text}"
             parts.append(
                 f'<rect class="bar c{number}" x="{field.left:.1f}" y="{top + THICK * number:.1f}" height="{THICK - 1}" '
-                f'width="{max(field.across(value) - field.left, 0.5):.1f}"><title>{escape(said)}</title></rect>'
+                f'width="{max(field.across(value) - field.left, 0.5):.1f}"><title>{escape(tooltip)}</title></rect>'
             )
     keys = [(name, number) for number, name in enumerate(series) if name]
     return picture(parts, title=title, keys=keys if len(keys) > 1 else [], height=height)

@@ -33,7 +33,7 @@ def report_text(folder: Path | str, report: Mapping[str, Any]) -> Group:
     for name, value in _rows(report):
         table.add_row(name, value)
     warnings = [Text(f"warning: {warning}", style="yellow") for warning in report["warnings"]]
-    return Group(table, *warnings, *(Text(f"  {place}", style="dim") for place in report["repairs"]["examples"]))
+    return Group(table, *warnings, *(Text(f"  {repair}", style="dim") for repair in report["repairs"]["examples"]))
 
 
 def mixture_text(corpus: Corpus) -> Table:
@@ -48,7 +48,7 @@ def mixture_text(corpus: Corpus) -> Table:
     return table
 
 
-def verified_text(corpus: Corpus) -> str:
+def verification_text(corpus: Corpus) -> str:
     """Return what `Corpus.verify` has compared, in a sentence."""
     if corpus.store is None:
         return "Every file is what was written when the corpus was built."
@@ -71,7 +71,7 @@ def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) ->
     for document in _sample(corpus, count):
         yield Text()
         for first, last in islice(zip(document.sentences, document.sentences[1:]), SENTENCES):
-            yield _marked(document.ids[first:last], tokenizer)
+            yield _join_pieces(document.ids[first:last], tokenizer)
         if len(document.sentences) - 1 > SENTENCES:
             yield Text(f"(of {len(document.sentences) - 1:,} sentences, {len(document):,} tokens)", style="dim")
 
@@ -79,25 +79,25 @@ def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) ->
 def _sample(corpus: Corpus, count: int) -> Iterator[Document]:
     """Yield documents from `count` positions, evenly spaced; fewer if the corpus has fewer blocks."""
     blocks = corpus.blocks(max(1, min(4096, corpus.tokens // count)))
-    places = sorted({number * len(blocks) // count for number in range(count)})
-    for place in places:
-        found = corpus.read(blocks[place])
+    block_indices = sorted({number * len(blocks) // count for number in range(count)})
+    for block_index in block_indices:
+        documents = corpus.read(blocks[block_index])
         # The first of a block is mostly the end of a document that began before it; the next one begins here.
-        yield found[0 if place == 0 else min(1, len(found) - 1)]
+        yield documents[0 if block_index == 0 else min(1, len(documents) - 1)]
 
 
-def _marked(ids: Iterable[int], tokenizer: AnyTokenizer) -> Text:
+def _join_pieces(ids: Iterable[int], tokenizer: AnyTokenizer) -> Text:
     """Return pieces as text; a dot joins each continuing piece to the one before it."""
     text = Text()
-    for place, index in enumerate(ids):
-        if place == PIECES:
+    for position, index in enumerate(ids):
+        if position == PIECES:
             text.append(" ...", style="dim")
             break
         piece = tokenizer.vocabulary[index]
         if tokenizer.continuation[index]:
             text.append("·", style="bold red").append(piece.removeprefix("##"))
         else:
-            text.append(f" {piece}" if place else piece)
+            text.append(f" {piece}" if position else piece)
     return text
 
 

@@ -58,14 +58,14 @@ class Answer:
 
 
 def cards(
-    heading: str, rows: Sequence[tuple[Record, Sequence[Answer]]], *, said: str, total: int | None = None
+    heading: str, rows: Sequence[tuple[Record, Sequence[Answer]]], *, note: str, total: int | None = None
 ) -> Section:
-    """Return a section with a searchable card for each row; `said` explains which rows are shown.
+    """Return a section with a searchable card for each row; `note` explains which rows are shown.
 
     `total`: the number of all rows, if only some are shown.
     """
     left = (total or len(rows)) - len(rows)
-    parts = [paragraph(said + (f" {left:,} more are left out." if left else ""))]
+    parts = [paragraph(note + (f" {left:,} more are left out." if left else ""))]
     if rows and any(answer.outcome.marks for _, answers in rows for answer in answers):
         legend = '<mark class="truth">labelled</mark>, <mark class="prediction">predicted</mark>'
         parts.append(f"<p>In the texts: {legend}, or both.</p>")
@@ -86,26 +86,26 @@ def card(record: Record, answers: Sequence[Answer]) -> str:
     truth = answers[0].outcome.truth
     lines = [f'<p>label <b class="true">{escape(_cut(truth, LONGEST_ANSWER))}</b></p>']
     for answer in answers:
-        one = answer.outcome
-        sure = "" if one.confidence is None else f' <span class="soft">{one.confidence:.1%}</span>'
-        look = "" if one.right is None else ' class="true"' if one.right else ' class="wrong"'
+        outcome = answer.outcome
+        sure = "" if outcome.confidence is None else f' <span class="soft">{outcome.confidence:.1%}</span>'
+        look = "" if outcome.right is None else ' class="true"' if outcome.right else ' class="wrong"'
         who = f"{escape(answer.model)}: " if answer.model else ""
-        lines.append(f"<p>{who}predicted <b{look}>{escape(_cut(one.guess, LONGEST_ANSWER))}</b>{sure}</p>")
+        lines.append(f"<p>{who}predicted <b{look}>{escape(_cut(outcome.guess, LONGEST_ANSWER))}</b>{sure}</p>")
     for number, text in enumerate(record.texts[:MOST_TEXTS]):
         # With several models only what is true is marked: their answers would lie on each other.
         marks = [mark for mark in answers[0].outcome.marks if mark.text == number]
-        kept = marks if len(answers) == 1 else [mark for mark in marks if mark.of == "truth"]
-        lines.append(f'<p class="text" dir="auto">{marked(text, kept)}</p>')
+        visible_marks = marks if len(answers) == 1 else [mark for mark in marks if mark.of == "truth"]
+        lines.append(f'<p class="text" dir="auto">{mark_text(text, visible_marks)}</p>')
     if len(record.texts) > MOST_TEXTS:
         lines.append(f'<p class="soft">and {len(record.texts) - MOST_TEXTS:,} more texts</p>')
     lines.append(f'<p class="soft">{escape(record.place)}</p>')
     return f'<article class="card">{"".join(lines)}</article>'
 
 
-def marked(text: str, marks: Sequence[TextMark]) -> str:
+def mark_text(text: str, marks: Sequence[TextMark]) -> str:
     """Return a text as HTML with its marks, which may overlap; of a long text the part around the first mark.
 
-    >>> marked("in <Rome>", [TextMark(start=4, end=8, name="LOC")])
+    >>> mark_text("in <Rome>", [TextMark(start=4, end=8, name="LOC")])
     'in &lt;<mark class="truth">Rome<small class="truth">LOC</small></mark>&gt;'
     """
     start, end = 0, len(text)
@@ -120,7 +120,7 @@ def marked(text: str, marks: Sequence[TextMark]) -> str:
     # Between two neighbouring borders the set of marks is constant: overlaps become separate runs.
     for left, right in pairwise(borders):
         over = [mark for mark in inside if mark.start <= left and right <= mark.end]
-        found = escape(text[left:right])
+        html = escape(text[left:right])
         if over:
             looks = " ".join(dict.fromkeys(mark.of for mark in over))
             names = "".join(
@@ -128,8 +128,8 @@ def marked(text: str, marks: Sequence[TextMark]) -> str:
                 for mark in over
                 if mark.name and right == min(mark.end, end)
             )
-            found = f'<mark class="{looks}">{found}{names}</mark>'
-        parts.append(found)
+            html = f'<mark class="{looks}">{html}{names}</mark>'
+        parts.append(html)
     if end < len(text):
         parts.append(f' … <span class="soft">({len(text) - end + start:,} more characters)</span>')
     return "".join(parts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 
 
-def explained(picture: str, *, plain: str, caution: str) -> str:
+def explain_picture(picture: str, *, plain: str, caution: str) -> str:
     """Return a <figure> with its explanation under the title, and below it how it must not be read."""
     head, body = picture.split("</figcaption>", 1)
     inner, tail = body.rsplit("</figure>", 1)
-    said = f"</figcaption><p>{escape(plain)}</p>"
-    return f'{head}{said}{inner}<p class="soft">{escape(caution)}</p></figure>{tail}'
+    explanation = f"</figcaption><p>{escape(plain)}</p>"
+    return f'{head}{explanation}{inner}<p class="soft">{escape(caution)}</p></figure>{tail}'

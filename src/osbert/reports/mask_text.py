@@ -34,7 +34,7 @@ class MaskRates:
     """Partly chosen words, as a fraction of the words of several pieces with any piece chosen."""
 
 
-def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
+def show_masks(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
     """Return a sequence as the model sees it; at a chosen position an arrow points to the original piece.
 
     A dot joins pieces of one word. `name`: the target with the original pieces. Labels of `objectives` for the whole
@@ -44,15 +44,17 @@ def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Map
     assert target.index is not None
     truths = dict(zip(target.index.tolist(), target.labels.tolist()))
     text = Text()
-    for place, index in enumerate(example.ids.tolist()):
-        joined = place > 0 and not (example.words[place] or example.special[place] or example.special[place - 1])
-        text.append("·" if joined else " " if place else "", style="dim")
-        shown = tokenizer.vocabulary[index]
-        if place in truths:
-            kind = _kind(index, truths[place], tokenizer)
-            text.append(f"{shown}←{tokenizer.vocabulary[truths[place]]}", style=STYLES[kind])
+    for position, index in enumerate(example.ids.tolist()):
+        joined = position > 0 and not (
+            example.words[position] or example.special[position] or example.special[position - 1]
+        )
+        text.append("·" if joined else " " if position else "", style="dim")
+        piece = tokenizer.vocabulary[index]
+        if position in truths:
+            kind = _kind(index, truths[position], tokenizer)
+            text.append(f"{piece}←{tokenizer.vocabulary[truths[position]]}", style=STYLES[kind])
         else:
-            text.append(shown.removeprefix("##") if joined else shown, style="dim" if example.special[place] else "")
+            text.append(piece.removeprefix("##") if joined else piece, style="dim" if example.special[position] else "")
     for other, target in example.targets.items():
         if target.index is None:
             text.append(f"   ({other}: {objectives[other].in_words(target.labels)})", style="bold")
@@ -62,9 +64,9 @@ def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Map
 def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:
     """Return the rates over examples of the masks whose original pieces are the target `name`."""
     tokens = sum(map(len, examples))
-    shown = np.concatenate([example.ids[_chosen(example, name)] for example in examples])
+    input_ids = np.concatenate([example.ids[_positions_to_predict(example, name)] for example in examples])
     labels = np.concatenate([example.targets[name].labels for example in examples])
-    mask, same = shown == tokenizer.mask, shown == labels
+    mask, same = input_ids == tokenizer.mask, input_ids == labels
     cut = np.concatenate([_cut(example, name) for example in examples])
     return MaskRates(
         length=tokens / len(examples),
@@ -84,8 +86,8 @@ def legend() -> Text:
         ("same←same", STYLES["same"]),
     )
     text = Text("At the positions to predict, what the model sees ← what it must say: ")
-    for place, (words, style) in enumerate(parts):
-        text.append(", " if place else "").append(words, style=style)
+    for index, (words, style) in enumerate(parts):
+        text.append(", " if index else "").append(words, style=style)
     return text.append(". A dot joins the pieces of a word.")
 
 
@@ -110,7 +112,7 @@ def rates_table(
     return table
 
 
-def _chosen(example: Example, name: str) -> np.ndarray:
+def _positions_to_predict(example: Example, name: str) -> np.ndarray:
     index = example.targets[name].index
     assert index is not None
     return index
@@ -120,16 +122,16 @@ def _cut(example: Example, name: str) -> np.ndarray:
     """Return for each word of several pieces with any piece chosen whether some piece is not chosen."""
     firsts, ends = word_bounds(example.words, example.special)
     # Cumulative number of chosen positions: differences at word bounds count those within each word.
-    before = np.concatenate([[0], np.cumsum(np.bincount(_chosen(example, name), minlength=len(example)))])
+    before = np.concatenate([[0], np.cumsum(np.bincount(_positions_to_predict(example, name), minlength=len(example)))])
     hits, sizes = before[ends] - before[firsts], ends - firsts
     cut: np.ndarray = (hits < sizes)[(sizes > 1) & (hits > 0)]
     return cut
 
 
-def _kind(shown: int, truth: int, tokenizer: AnyTokenizer) -> str:
-    if shown == tokenizer.mask:
+def _kind(input_id: int, truth: int, tokenizer: AnyTokenizer) -> str:
+    if input_id == tokenizer.mask:
         return "[MASK]"
-    return "same" if shown == truth else "random"
+    return "same" if input_id == truth else "random"
 
 
 def _rows(rates: MaskRates, objectives: Mapping[str, Objective], length: int) -> Iterator[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from osbert.reports.plot import LETTER, RIGHT, WIDTH, fitted, picture, short
+from osbert.reports.plot import LETTER, RIGHT, WIDTH, fit_text, picture, short
 
 MOST_LABELS = 20
 """Most labels in the picture: the most frequent ones; the others are combined."""
@@ -32,21 +32,21 @@ def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
         f'<text class="tick" x="{room:.1f}" y="12">predicted →</text>',
         f'<text class="tick" x="4" y="{top - 6:.1f}">true ↓</text>',
     ]
-    for place, label in enumerate(labels):
-        x, y = room + cell * (place + 0.5) + 4, top + cell * (place + 0.5) + 4
-        shown = f"{escape(fitted(label, room - 12))}<title>{escape(label)}</title>"
-        parts.append(f'<text class="tick" transform="translate({x:.1f} {top - 6:.1f}) rotate(-90)">{shown}</text>')
-        parts.append(f'<text class="tick end" x="{room - 8:.1f}" y="{y:.1f}">{shown}</text>')
+    for index, label in enumerate(labels):
+        x, y = room + cell * (index + 0.5) + 4, top + cell * (index + 0.5) + 4
+        label_html = f"{escape(fit_text(label, room - 12))}<title>{escape(label)}</title>"
+        parts.append(f'<text class="tick" transform="translate({x:.1f} {top - 6:.1f}) rotate(-90)">{label_html}</text>')
+        parts.append(f'<text class="tick end" x="{room - 8:.1f}" y="{y:.1f}">{label_html}</text>')
     for row, true in enumerate(labels):
         total = sum(counts[true, guess] for guess in labels)
         for column, guess in enumerate(labels):
             count = counts[true, guess]
-            share = count / total if total else 0.0
+            rate = count / total if total else 0.0
             x, y = room + cell * column, top + cell * row
-            said = f"{true} predicted as {guess}: {count:,} of {total:,} ({share:.1%})"
+            tooltip = f"{true} predicted as {guess}: {count:,} of {total:,} ({rate:.1%})"
             parts.append(
                 f'<rect class="cell c{int(row != column)}" x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{cell - 1:.1f}" '
-                f'height="{cell - 1:.1f}" fill-opacity="{DARKEST * share:.3f}"><title>{escape(said)}</title></rect>'
+                f'height="{cell - 1:.1f}" fill-opacity="{DARKEST * rate:.3f}"><title>{escape(tooltip)}</title></rect>'
             )
             if count and cell >= NUMBERED:
                 where = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4:.1f}"'
@@ -57,8 +57,8 @@ def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
 def _counts(pairs: Sequence[tuple[str, str]]) -> tuple[Counter[tuple[str, str]], list[str]]:
     """Return the count of each pair of labels, and the labels in order, the combined ones and "none" last."""
     frequent = Counter(label for pair in pairs for label in pair if label)
-    kept = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
-    names = {**{label: label for label in kept}, "": NONE}
+    frequent_labels = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
+    names = {**{label: label for label in frequent_labels}, "": NONE}
     counts = Counter((names.get(true, OTHERS), names.get(guess, OTHERS)) for true, guess in pairs)
-    there = {label for pair in counts for label in pair}
-    return counts, [*kept, *(name for name in (OTHERS, NONE) if name in there)]
+    present_labels = {label for pair in counts for label in pair}
+    return counts, [*frequent_labels, *(name for name in (OTHERS, NONE) if name in present_labels)]

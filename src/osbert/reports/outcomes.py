@@ -68,7 +68,11 @@ def text_lengths(records: Sequence[Record], packer: Packer) -> list[int]:
 def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, ScoreInterval]) -> str:
     """Return the table of scores with their intervals."""
     rows = [
-        (name, f"{value:.4f}", f"{found.low:.4f} to {found.high:.4f}" if (found := intervals.get(name)) else "")
+        (
+            name,
+            f"{value:.4f}",
+            f"{interval.low:.4f} to {interval.high:.4f}" if (interval := intervals.get(name)) else "",
+        )
         for name, value in metrics.items()
         if "/" not in name
     ]
@@ -91,7 +95,7 @@ def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iter
 
 
 def _by_label(result: TaskResult) -> Iterator[str]:
-    pairs = [pair for one in result.outcomes for pair in one.pairs]
+    pairs = [pair for outcome in result.outcomes for pair in outcome.pairs]
     if not pairs:
         return
     mixed = [pair for pair in pairs if pair[0] != pair[1]]
@@ -100,7 +104,7 @@ def _by_label(result: TaskResult) -> Iterator[str]:
     true, guessed = (Counter(pair[side] for pair in pairs if pair[side]) for side in (0, 1))
     hits = Counter(label for label, guess in pairs if label == guess)
     frequent = [label for label, _ in (true + guessed).most_common(MOST_LABELS)]
-    found = sorted(frequent)
+    labels = sorted(frequent)
     for title, counts in (("Recall by label", true), ("Precision by label", guessed)):
         rows = [
             IntervalRow(
@@ -109,25 +113,25 @@ def _by_label(result: TaskResult) -> Iterator[str]:
                 interval=wilson_interval(hits[label], counts[label]),
                 note=f"{hits[label]:,}/{counts[label]:,}",
             )
-            for label in found
+            for label in labels
             if counts[label]
         ]
         yield interval_plot(rows, title=f"{title}, 95% intervals (Wilson)", ends=(0, 1))
     cells = [
         (label, f"{true[label]:,}", f"{guessed[label]:,}", f"{2 * hits[label] / (true[label] + guessed[label]):.4f}")
-        for label in found
+        for label in labels
     ]
     yield table(cells, head=("label", "true", "predicted", "F1"))
-    if left := len({*true, *guessed}) - len(found):
+    if left := len({*true, *guessed}) - len(labels):
         yield paragraph(f"{left:,} rarer labels are left out.")
 
 
 def _numbers(result: TaskResult) -> Iterator[str]:
-    found = sorted(one.numbers for one in result.outcomes if one.numbers)
-    if len({true for true, _ in found}) > 1:
-        ends = (found[0][0], found[-1][0])
+    pairs = sorted(outcome.numbers for outcome in result.outcomes if outcome.numbers)
+    if len({true for true, _ in pairs}) > 1:
+        ends = (pairs[0][0], pairs[-1][0])
         series = [
-            Series(name="predicted", points=found, look="dots"),
+            Series(name="predicted", points=pairs, look="dots"),
             Series(name="as labelled", points=[(end, end) for end in ends], color=5),
         ]
         yield line_plot(series, title="Predictions by label", across="label")
@@ -137,21 +141,21 @@ def _by_length(result: TaskResult) -> list[str]:
     lengths = np.array(result.lengths)
     if len(lengths) < GROUPS * FEWEST or not np.ptp(lengths):
         return []
-    scores = np.array([one.score for one in result.outcomes])
+    scores = np.array([outcome.score for outcome in result.outcomes])
     # Quartiles as actual lengths; equal ones coincide, which leaves fewer groups.
     edges = np.unique(np.quantile(lengths, np.arange(1, GROUPS) / GROUPS, method="higher"))
     groups = np.searchsorted(edges, lengths)
     rows = []
     for group in np.unique(groups):
-        own = scores[groups == group]
+        group_scores = scores[groups == group]
         low, high = lengths[groups == group].min(), lengths[groups == group].max()
-        counted = own[~np.isnan(own)]
+        counted = group_scores[~np.isnan(group_scores)]
         rows.append(
             IntervalRow(
                 name=f"{low:,} to {high:,}" if high > low else f"{low:,}",
                 value=float(counted.mean()) if len(counted) else math.nan,
-                interval=bootstrap_interval(own.tolist()),
-                note=f"{len(own):,} rows",
+                interval=bootstrap_interval(group_scores.tolist()),
+                note=f"{len(group_scores):,} rows",
             )
         )
     score = result.task.row_score
@@ -160,19 +164,19 @@ def _by_length(result: TaskResult) -> list[str]:
 
 
 def _reliability(result: TaskResult) -> list[str]:
-    beliefs = [belief for one in result.outcomes for belief in one.beliefs]
+    beliefs = [belief for outcome in result.outcomes for belief in outcome.beliefs]
     if not result.task.weighed or len(beliefs) < FEWEST:
         return []
     bins = reliability(beliefs)
     series = [
         Series(name="as sure as right", points=[(0, 0), (1, 1)], color=5),
-        Series(name="predictions", points=[(one.probability, one.rate) for one in bins], look="dots"),
+        Series(name="predictions", points=[(bucket.probability, bucket.rate) for bucket in bins], look="dots"),
     ]
     if result.raw:
-        raw = [belief for one in outcomes(result.task, result.raw, result.records) for belief in one.beliefs]
-        points = [(one.probability, one.rate) for one in reliability(raw)]
+        raw = [belief for outcome in outcomes(result.task, result.raw, result.records) for belief in outcome.beliefs]
+        points = [(bucket.probability, bucket.rate) for bucket in reliability(raw)]
         series.append(Series(name="before the temperature", points=points, look="dots", color=1))
-    rows = [BarRow(name=f"{one.low:.0%} to {one.high:.0%}", values=[one.count]) for one in bins]
+    rows = [BarRow(name=f"{bucket.low:.0%} to {bucket.high:.0%}", values=[bucket.count]) for bucket in bins]
     return [
         line_plot(series, title="Rate of right ones by probability", percent=True, across="probability"),
         bar_plot(rows, [""], title="Predictions by probability", percent=False),
@@ -183,12 +187,12 @@ def _examples(result: TaskResult) -> Iterator[Section]:
     rows = list(zip(result.records, result.outcomes))
     wrong = [row for row in rows if (row[1].right is None and row[1].error > 0) or row[1].right is False]
     wrong.sort(key=lambda row: (-row[1].error, -(row[1].confidence or 0)))
-    said = "The rows with the largest errors come first." if wrong else "No row is wrong."
-    shown = [(record, [Answer(outcome=one)]) for record, one in wrong[:WRONG]]
-    heading = "Wrong" if any(one.right is not None for one in result.outcomes) else "Farthest off"
-    yield cards(result.heading(heading), shown, said=said, total=len(wrong))
+    note = "The rows with the largest errors come first." if wrong else "No row is wrong."
+    examples = [(record, [Answer(outcome=outcome)]) for record, outcome in wrong[:WRONG]]
+    heading = "Wrong" if any(outcome.right is not None for outcome in result.outcomes) else "Farthest off"
+    yield cards(result.heading(heading), examples, note=note, total=len(wrong))
     unsure = sorted((row for row in rows if row[1].confidence is not None), key=lambda row: row[1].confidence or 0)
     if unsure and result.task.weighed:
-        said = "The rows of which the model is least sure, right or wrong."
-        shown = [(record, [Answer(outcome=one)]) for record, one in unsure[:UNSURE]]
-        yield cards(result.heading("Least sure"), shown, said=said)
+        note = "The rows of which the model is least sure, right or wrong."
+        examples = [(record, [Answer(outcome=outcome)]) for record, outcome in unsure[:UNSURE]]
+        yield cards(result.heading("Least sure"), examples, note=note)

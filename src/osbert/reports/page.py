@@ -91,11 +91,13 @@ class Section:
         """Return it as HTML: pictures side by side if there is room, tables in a scrolling frame."""
         parts = []
         for pictures, group in groupby(self.parts, key=lambda part: part.startswith("<figure")):
-            found = list(group)
+            group_parts = list(group)
             if pictures:
-                parts.append('<div class="plots">' + "\n".join(found) + "</div>")
+                parts.append('<div class="plots">' + "\n".join(group_parts) + "</div>")
             else:
-                parts += [f'<div class="wide">{part}</div>' if part.startswith("<table") else part for part in found]
+                parts += [
+                    f'<div class="wide">{part}</div>' if part.startswith("<table") else part for part in group_parts
+                ]
         heading = f"<h2>{escape(self.heading)}</h2>"
         return f'<section id="{escape(self.name)}">' + "\n".join([heading, *parts]) + "</section>"
 
@@ -194,48 +196,50 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
     """Return the smoothed training curve with the raw one faint behind it, and held-out curves if there are any."""
     points = curve(lines, name)
     window = max(1, len(points) // 25)
-    found = [Series(name=label, points=smooth(points, window=window), color=color)]
+    curves = [Series(name=label, points=smooth(points, window=window), color=color)]
     if window > 1:
-        found.append(Series(name=label, points=points, look="faint", color=color))
+        curves.append(Series(name=label, points=points, look="faint", color=color))
     held_out = curve(lines, f"held_out.{name}")
     if held_out:
-        found.append(Series(name=f"{label}, held out", points=held_out, look="dots", color=color + 1))
-    for place, (of, words) in enumerate(OTHERS.items(), 2):
+        curves.append(Series(name=f"{label}, held out", points=held_out, look="dots", color=color + 1))
+    for offset, (of, words) in enumerate(OTHERS.items(), 2):
         if points := curve(lines, f"{of}.{name}"):
-            found.append(Series(name=f"{label}, {words}", points=points, look="dots", color=(color + place) % 6))
-    return found
+            curves.append(Series(name=f"{label}, {words}", points=points, look="dots", color=(color + offset) % 6))
+    return curves
 
 
 def verdict(
     lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> list[str]:
     """Return sentences on the final figures."""
-    said = []
+    sentences = []
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
     for name in _answering("pieces", objectives):
         loss, where = _final(lines, f"{name}.loss")
         if loss is not None and entropy:
-            said.append(_piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance))
+            sentences.append(
+                _piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance)
+            )
     for name in _answering("pair", objectives):
-        said += _pair_verdict(lines, name, objectives[name].title or _title(name))
+        sentences += _pair_verdict(lines, name, objectives[name].title or _title(name))
     for name in _answering("rare", objectives):
-        said += _rare_verdict(lines, name, objectives[name].title or _title(name))
+        sentences += _rare_verdict(lines, name, objectives[name].title or _title(name))
     for name in _answering("others", objectives):
         loss, where = _final(lines, f"{name}.loss")
         accuracy, _ = _final(lines, f"{name}.accuracy")
         if loss is not None:
             right = "" if accuracy is None else f", and {accuracy:.1%} of its answers are right"
-            said.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
-    said += _overfitted(lines, objectives)
-    said += _moved(lines)
+            sentences.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
+    sentences += _warn_of_overfitting(lines, objectives)
+    sentences += _describe_shift(lines)
     if ended := facts.get("finished", {}).get("ended"):
-        said.append(ended)
+        sentences.append(ended)
     if skipped := _last(lines, "skipped_steps"):
-        said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
-    return said or ["Nothing was measured."]
+        sentences.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
+    return sentences or ["Nothing was measured."]
 
 
-def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
+def _warn_of_overfitting(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
     """Yield a sentence if the held-out loss is far above that of training, or if they are not comparable."""
     for name, objective in _answering("pieces", objectives).items():
         if course := objective.course():
@@ -256,17 +260,17 @@ def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, 
     }
 
 
-def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _describe_shift(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """Yield how the losses on both texts changed when training continued on another corpus."""
     keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_of_other_text(key)]
     for of, _, name in (key.partition(".") for key in keys):
-        here, there = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{of}.{name}")
-        if here and there:
+        here, other_curve = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{of}.{name}")
+        if here and other_curve:
             where = "on the one before" if of == BEFORE else "on general text"
             yield (
                 f"From the first step to the last the held-out {name.removesuffix('.loss')} loss went from "
-                f"{here[0][1]:.2f} to {here[-1][1]:.2f} on this corpus, and from {there[0][1]:.2f} to "
-                f"{there[-1][1]:.2f} {where}."
+                f"{here[0][1]:.2f} to {here[-1][1]:.2f} on this corpus, and from {other_curve[0][1]:.2f} to "
+                f"{other_curve[-1][1]:.2f} {where}."
             )
 
 
@@ -305,11 +309,16 @@ def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> 
 def _rare_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
     """Yield sentences on an objective with rare positive labels, whose accuracy is high without any learning."""
     loss, where = _final(lines, f"{name}.loss")
-    share, recall, precision = (_final(lines, f"{name}.{figure}")[0] for figure in ("share", "recall", "precision"))
-    if loss is None or not share:
+    positive_rate, recall, precision = (
+        _final(lines, f"{name}.{figure}")[0] for figure in ("share", "recall", "precision")
+    )
+    if loss is None or not positive_rate:
         return
-    guess = -sum(part * math.log(part) for part in (share, 1 - share) if part)
-    yield f"The {where} loss of {title} is {loss:.3f} nats; knowing that {share:.1%} are replaced gives {guess:.3f}."
+    guess = -sum(part * math.log(part) for part in (positive_rate, 1 - positive_rate) if part)
+    yield (
+        f"The {where} loss of {title} is {loss:.3f} nats; knowing that {positive_rate:.1%} are replaced gives "
+        f"{guess:.3f}."
+    )
     if not recall or recall < COLLAPSED:
         yield (
             f"It has collapsed: it takes {'all' if not recall else 'nearly all'} tokens for original. It needs more "
@@ -330,16 +339,16 @@ def _curves(
         curves = training_curves(lines, f"{name}.loss", label=_title(name))
         yield line_plot(curves, marks=marks, title=f"{_title(name)} loss (nats)")
     accuracies = []
-    for place, name in enumerate(names):
-        accuracies += training_curves(lines, f"{name}.accuracy", label=_title(name), color=2 * place % 6)
-    yield line_plot([found for found in accuracies if found.points], title="Accuracy", percent=True)
+    for index, name in enumerate(names):
+        accuracies += training_curves(lines, f"{name}.accuracy", label=_title(name), color=2 * index % 6)
+    yield line_plot([series for series in accuracies if series.points], title="Accuracy", percent=True)
     for name in _answering("rare", objectives):
-        found = [
+        rate_curves = [
             part
-            for place, figure in enumerate(("precision", "recall", "share"))
-            for part in training_curves(lines, f"{name}.{figure}", label=figure, color=2 * place)
+            for index, figure in enumerate(("precision", "recall", "share"))
+            for part in training_curves(lines, f"{name}.{figure}", label=figure, color=2 * index)
         ]
-        yield line_plot([part for part in found if part.points], title=f"{_title(name)}: found", percent=True)
+        yield line_plot([part for part in rate_curves if part.points], title=f"{_title(name)}: found", percent=True)
     for key, title in (
         ("learning_rate", "Learning rate"),
         ("gradient_norm", "Gradient norm, before clipping"),
@@ -373,10 +382,10 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
     last = {key: value for line in lines for key, value in line.items() if value is not None}
     for key, value in last.items():
         if key.endswith((".loss", ".accuracy", *RATIOS)):
-            shown = f"{value:.4f}" if key.endswith(".loss") else f"{value:.2%}"
+            value_text = f"{value:.4f}" if key.endswith(".loss") else f"{value:.2%}"
             words = key.replace(f"{BEFORE}.", "held-out (corpus before) ").replace(f"{HELD_OUT}.", "held-out ")
             words = words.replace(f"{GENERAL}.", "general text ")
-            yield f"Final {words.replace('.', ' ')}", shown
+            yield f"Final {words.replace('.', ' ')}", value_text
     if "seconds" in last:
         yield "Time in training steps", duration(last["seconds"])
         yield "Tokens a second", f"{last['tokens'] / max(last['seconds'], 1e-9):,.0f}"

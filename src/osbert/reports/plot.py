@@ -84,8 +84,8 @@ def line_plot(
     parts = _axes(frame, percent=percent, across=across) + _marks(frame, marks)
     for curve in sorted(series, key=lambda curve: curve.look != "faint"):
         parts += _curve(frame, curve, percent=percent)
-    shown = [curve for curve in series if curve.points and curve.name and curve.look != "faint"]
-    return picture(parts, title=title, keys=[(curve.name, curve.color) for curve in shown])
+    legend_curves = [curve for curve in series if curve.points and curve.name and curve.look != "faint"]
+    return picture(parts, title=title, keys=[(curve.name, curve.color) for curve in legend_curves])
 
 
 def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]] = (), height: float = HEIGHT) -> str:
@@ -102,7 +102,7 @@ def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]]
     return "\n".join([*head, *(parts or [nothing]), "</svg></figure>"])
 
 
-def fitted(text: str, room: float) -> str:
+def fit_text(text: str, room: float) -> str:
     """Return text shortened with an ellipsis to a width of about `room` pixels."""
     most = max(1, int(room / LETTER))
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -112,8 +112,8 @@ def smooth(points: Sequence[Point], *, window: int) -> list[Point]:
     """Return the moving average over `window` points centred at each point, fewer at the ends."""
     half = window // 2
     result = []
-    for place, (x, _) in enumerate(points):
-        near = points[max(0, place - half) : place + half + 1]
+    for index, (x, _) in enumerate(points):
+        near = points[max(0, index - half) : index + half + 1]
         result.append((x, sum(y for _, y in near) / len(near)))
     return result
 
@@ -174,9 +174,9 @@ def _axes(frame: _Frame, *, percent: bool, across: str) -> list[str]:
     parts = []
     for value in ticks(*frame.y):
         y = frame.up(value)
-        shown = f"{value:.0%}" if percent else short(value)
+        label = f"{value:.0%}" if percent else short(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 4:.1f}">{shown}</text>')
+        parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 4:.1f}">{label}</text>')
     for value in ticks(*frame.x):
         x = frame.across(value)
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}">{short(value)}</text>')
@@ -195,24 +195,24 @@ def _marks(frame: _Frame, marks: Sequence[Mark]) -> list[str]:
             words = y + 14
         taken.append(words)
         parts.append(f'<line class="mark" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        label = escape(fitted(mark.label, WIDTH - LEFT - RIGHT))
+        label = escape(fit_text(mark.label, WIDTH - LEFT - RIGHT))
         parts.append(f'<text class="words end" x="{WIDTH - RIGHT - 4}" y="{words:.1f}">{label}</text>')
     return parts
 
 
 def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
-    places = [(frame.across(x), frame.up(y)) for x, y in curve.points]
+    coordinates = [(frame.across(x), frame.up(y)) for x, y in curve.points]
     kind = f"c{curve.color} {curve.look}"
     parts = []
-    if len(places) > 1 and curve.look != "spots":
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    if len(coordinates) > 1 and curve.look != "spots":
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in coordinates)
         parts.append(f'<polyline class="{kind}" points="{path}"/>')
     if curve.look == "faint":
         return parts
-    if curve.look in ("dots", "spots") or len(places) == 1:
-        parts += [f'<circle class="dot c{curve.color}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places]
-    stride = max(1, -(-len(places) // MOST_NOTES))
-    for (x, y), (across, up) in list(zip(curve.points, places, strict=True))[::stride]:
+    if curve.look in ("dots", "spots") or len(coordinates) == 1:
+        parts += [f'<circle class="dot c{curve.color}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in coordinates]
+    stride = max(1, -(-len(coordinates) // MOST_NOTES))
+    for (x, y), (across, up) in list(zip(curve.points, coordinates, strict=True))[::stride]:
         value = f"{y:.1%}" if percent else f"{y:.4g}"
         note = f"{curve.name} {short(x)}: {value}".strip()
         parts.append(

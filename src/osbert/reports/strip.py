@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
+from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, fit_text, picture, short, ticks
 
 NAME = 18
 """Height of the name of a row, above its dots, in pixels."""
@@ -42,7 +42,7 @@ class Strip:
 
 def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
     """Return a <figure> of the strips on one scale; values that are not finite are skipped."""
-    strips = [Strip(name=one.name, dots=[dot for dot in one.dots if math.isfinite(dot.value)]) for one in strips]
+    strips = [Strip(name=strip.name, dots=[dot for dot in strip.dots if math.isfinite(dot.value)]) for strip in strips]
     values = [dot.value for strip in strips for dot in strip.dots]
     if not values:
         return picture([], title=title, height=TOP + BOTTOM + ROW)
@@ -55,12 +55,12 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
         x = scale.across(value)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{short(value)}</text>')
-    for place, (strip, levels) in enumerate(zip(strips, rows)):
-        top = TOP + sum(room[:place])
+    for index, (strip, levels) in enumerate(zip(strips, rows)):
+        top = TOP + sum(room[:index])
         parts.append(
-            f'<text class="tick" x="4" y="{top + NAME - 5:.1f}">{escape(fitted(strip.name, WIDTH - 8))}</text>'
+            f'<text class="tick" x="4" y="{top + NAME - 5:.1f}">{escape(fit_text(strip.name, WIDTH - 8))}</text>'
         )
-        parts += _row(strip, scale, levels, top + (room[place] + NAME) / 2)
+        parts += _row(strip, scale, levels, top + (room[index] + NAME) / 2)
     return picture(parts, title=title, height=height)
 
 
@@ -81,17 +81,17 @@ class _Scale:
         return LEFT + (value - low) / (high - low) * (WIDTH - RIGHT - LEFT)
 
 
-def _levels(places: Sequence[float]) -> list[int]:
+def _levels(positions: Sequence[float]) -> list[int]:
     """Return for each dot, at x = places, the lowest level without a near dot; level 0 is the centre line."""
-    found: list[int] = [0] * len(places)
+    levels: list[int] = [0] * len(positions)
     before: list[int] = []
-    for number in sorted(range(len(places)), key=places.__getitem__):
+    for number in sorted(range(len(positions)), key=positions.__getitem__):
         # Dots are visited from left to right: only recent ones can be near.
-        before = [other for other in before if places[number] - places[other] < NEAR]
-        taken = {found[other] for other in before}
-        found[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)
+        before = [other for other in before if positions[number] - positions[other] < NEAR]
+        taken = {levels[other] for other in before}
+        levels[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)
         before.append(number)
-    return found
+    return levels
 
 
 def _row(strip: Strip, scale: _Scale, levels: Sequence[int], y: float) -> list[str]:

@@ -233,7 +233,7 @@ def comparison_report(path: Path, found: RunComparison) -> Path:
             parts=[interval_plot(dots, title=f"{found.criterion}, 95% intervals"), table(scores, head=head)],
         ),
         Section(heading="Tests", parts=[table(tests, head=heading), paragraph(found.method())]),
-        cards("Rows on which they differ", shown, said=said, total=len(rows)),
+        cards("Rows on which they differ", shown, note=said, total=len(rows)),
     ]
     title = f"{len(found.runs)} runs compared on {len(found.records):,} rows"
     return write_report(path, title, sections)

@@ -46,7 +46,7 @@ from osbert_lab.analysis.run import (
 )
 from osbert_lab.analysis.sample import oddities, punctuation
 from osbert_lab.analysis.settings import ComparisonRequest
-from osbert_lab.analysis.shared_words import SharedSample, shared_sample, word_states
+from osbert_lab.analysis.shared_words import SharedSample, draw_shared_sample, word_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def _compare(
         # The same cut for all models: the shortest limit among them.
         length = min(request.analysis.length, *(one.source.architecture.length for one in named))
         options = replace(request.analysis, length=length)
-        sample = shared_sample(
+        sample = draw_shared_sample(
             documents(files, request.file),
             [Packer(tokenizer=one.source.tokenizer, length=length) for one in named],
             count=options.texts,

@@ -19,8 +19,8 @@ from osbert_lab.analysis.likeness import (
     jackknife,
     likeness,
     mean_cosine,
-    normed,
-    standardised,
+    normalise,
+    standardise,
 )
 
 LIKENESS, WORDS, MEAN = "cka", "word_cosine", "mean_cosine"
@@ -44,25 +44,30 @@ def reference_figures(model: ComparedModel, reference: ComparedModel, seed: int)
         where={"model": model.name, "reference": reference.name}, baselines={"independent": 0.0},
     )  # fmt: skip
     layers = by_layer(model), by_layer(reference)
-    found = []
-    for name, change in ((LIKENESS, np.asarray), (f"{LIKENESS}_standardised", standardised)):
+    figures = []
+    for name, change in ((LIKENESS, np.asarray), (f"{LIKENESS}_standardised", standardise)):
         # One call for the layers of both models: the block [model, reference] of the (1 + GROUPS, S, S) result.
-        alike = likeness([change(rows) for own in layers for rows in own])[:, : len(layers[0]), len(layers[0]) :]
+        alike = likeness([change(rows) for model_layers in layers for rows in model_layers])[
+            :, : len(layers[0]), len(layers[0]) :
+        ]
         for layer, other in np.ndindex(*alike.shape[1:]):
             value = float(alike[0, layer, other])
             if np.isfinite(value):
                 where = {**common.where, "layer": layer, "other": other}
                 interval = interval_without(value, alike[1:, layer, other])
-                found.append(replace(common, name=name, where=where, value=value, interval=interval))
+                figures.append(replace(common, name=name, where=where, value=value, interval=interval))
     if model.states.shape == reference.states.shape:
-        found += _word_cosines(layers, common)
-    return found
+        figures += _word_cosines(layers, common)
+    return figures
 
 
 def _word_cosines(layers: tuple[Sequence[Floats], Sequence[Floats]], common: Figure) -> list[Figure]:
     means = RunningMeans()
     cosines = np.array(
-        [(normed(one) * normed(two)).sum(axis=1) for one, two in zip(*layers, strict=True)]
+        [
+            (normalise(states) * normalise(reference_states)).sum(axis=1)
+            for states, reference_states in zip(*layers, strict=True)
+        ]
     )  # (L + 1, n)
     # One array per word (L + 1,), so that the interval of each layer is over words.
     for word in cosines.T:
@@ -81,7 +86,7 @@ def _word_cosines(layers: tuple[Sequence[Floats], Sequence[Floats]], common: Fig
 
 def own_figures(model: ComparedModel, seed: int) -> list[Figure]:
     """Return the mean cosine of two random words in each layer: 0 if isotropic, 1 if all states are parallel."""
-    found = []
+    figures = []
     for layer, rows in enumerate(by_layer(model)):
         if (n := len(rows)) < LEAST:
             break
@@ -92,7 +97,7 @@ def own_figures(model: ComparedModel, seed: int) -> list[Figure]:
 
         value, interval = jackknife(cosine, n)
         where: dict[str, int | str] = {"model": model.name, "layer": layer}
-        found.append(
+        figures.append(
             Figure(
                 name=MEAN,
                 where=where,
@@ -105,12 +110,12 @@ def own_figures(model: ComparedModel, seed: int) -> list[Figure]:
                 seed=seed,
             )
         )
-    return found
+    return figures
 
 
 def head_figures(model: ComparedModel) -> list[Figure]:
     """Return the figures of a model's heads, each with the model's name in `where`."""
-    return [replace(one, where={"model": model.name, **one.where}) for one in model.heads]
+    return [replace(figure, where={"model": model.name, **figure.where}) for figure in model.heads]
 
 
 def by_layer(model: ComparedModel) -> Sequence[Floats]:
@@ -120,4 +125,4 @@ def by_layer(model: ComparedModel) -> Sequence[Floats]:
 
 def of_model(figures: Sequence[Figure], name: str, where: Mapping[str, int | str]) -> list[Figure]:
     """Return the figures called `name` whose `where` contains these values."""
-    return [one for one in figures if one.name == name and where.items() <= one.where.items()]
+    return [figure for figure in figures if figure.name == name and where.items() <= figure.where.items()]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert_lab.analysis.comparison import LIKENESS, MEAN, WORDS, of_model
@@ -22,16 +22,18 @@ LAYER = "layer (0: embeddings)"
 
 
 def comparison_sections(
-    found: Mapping[str, Sequence[Figure]], names: Sequence[str], reference: str, steps: Mapping[str, int]
+    figures_by_part: Mapping[str, Sequence[Figure]], names: Sequence[str], reference: str, steps: Mapping[str, int]
 ) -> list[Section]:
     """Return a section for each list of figures that is not empty.
 
     `names`: the models in the order of the report. `steps`: the training step of each model by name, if all are of one
     run.
     """
-    likeness = [*_likeness(found["likeness"], [name for name in names if name != reference], reference, steps)]
-    geometry = [_cosines(found["geometry"], names)] if found["geometry"] else []
-    heads = [*_heads(found["heads"], names, steps)] if found["heads"] else []
+    likeness = [
+        *_likeness(figures_by_part["likeness"], [name for name in names if name != reference], reference, steps)
+    ]
+    geometry = [_cosines(figures_by_part["geometry"], names)] if figures_by_part["geometry"] else []
+    heads = [*_heads(figures_by_part["heads"], names, steps)] if figures_by_part["heads"] else []
     headings = ("How alike the layers are", "The geometry of the states", "What the heads look at")
     return [
         Section(heading=heading, parts=parts)
@@ -48,7 +50,7 @@ def spread(items: Sequence[Item], most: int) -> list[Item]:
     """
     if len(items) <= most:
         return list(items)
-    return [items[round(place)] for place in np.linspace(0, len(items) - 1, most)]
+    return [items[round(position)] for position in np.linspace(0, len(items) - 1, most)]
 
 
 def _likeness(
@@ -61,21 +63,21 @@ def _likeness(
     if not grids:
         return
     n = figures[0].n
-    yield _moved(grids, reference, n)
+    yield _plot_movement(grids, reference, n)
     if steps:
         yield _over_steps(grids, steps, reference, n)
     for name in spread([*grids], MAPS):
         yield _map(of_model(figures, LIKENESS, {"model": name}), grids[name], name, reference)
-    if words := [one for one in figures if one.name == WORDS]:
+    if words := [figure for figure in figures if figure.name == WORDS]:
         yield _word_cosines(words, names, reference)
 
 
 def _grid(figures: Sequence[Figure]) -> Floats:
     """Return the CKA (layers, layers of the reference); NaN for layers that do not vary."""
-    layers = [int(one.where["layer"]) for one in figures], [int(one.where["other"]) for one in figures]
-    values = np.full([max(own, default=-1) + 1 for own in layers], np.nan)
+    layers = [int(figure.where["layer"]) for figure in figures], [int(figure.where["other"]) for figure in figures]
+    values = np.full([max(layer_numbers, default=-1) + 1 for layer_numbers in layers], np.nan)
     # Indexing with two lists sets one cell for each figure.
-    values[layers] = [one.value for one in figures]
+    values[layers] = [figure.value for figure in figures]
     return values
 
 
@@ -92,17 +94,22 @@ def _same_depth(values: Floats) -> Floats:
 
 
 def _lines(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Series]:
-    return [Series(name=name, points=points[name], color=place) for place, name in enumerate(spread([*points], LINES))]
+    return [Series(name=name, points=points[name], color=color) for color, name in enumerate(spread([*points], LINES))]
 
 
-def _moved(grids: Mapping[str, Floats], reference: str, n: int) -> str:
+def _plot_movement(grids: Mapping[str, Floats], reference: str, n: int) -> str:
     each = {name: _same_depth(values) for name, values in grids.items()}
-    points = {name: [(float(layer), float(one)) for layer, one in enumerate(own)] for name, own in each.items()}
-    every = ((one, name, layer) for name, own in each.items() for layer, one in enumerate(own.tolist()))
-    least, name, layer = min(one for one in every if np.isfinite(one[0]))
+    points = {
+        name: [(float(layer), float(value)) for layer, value in enumerate(similarities)]
+        for name, similarities in each.items()
+    }
+    every = (
+        (value, name, layer) for name, similarities in each.items() for layer, value in enumerate(similarities.tolist())
+    )
+    least, name, layer = min(candidate for candidate in every if np.isfinite(candidate[0]))
     depth = all(len(values) == values.shape[1] for values in grids.values())
     same = "the same layer" if depth else "the layer that is most like it"
-    return explained(
+    return explain_picture(
         line_plot(_lines(points), title=f"CKA of each layer with {same} of {reference}", across=LAYER),
         plain=f"The lower a point, the further that layer is from {same} of {reference}. Furthest is layer {layer} of "
         f"{name}: CKA {least:.2f}; 1 is the same up to a rotation, 0 unrelated.",
@@ -117,9 +124,9 @@ def _over_steps(grids: Mapping[str, Floats], steps: Mapping[str, int], reference
         f"layer {layer}": [(float(steps[name]), float(_same_depth(grids[name])[layer])) for name in grids]
         for layer in layers
     }
-    first = {name: own[0][1] for name, own in points.items()}
+    first = {name: curve[0][1] for name, curve in points.items()}
     settled = max(first, key=lambda name: np.nan_to_num(first[name]))
-    return explained(
+    return explain_picture(
         line_plot(_lines(points), title=f"CKA of each layer with {reference}, by step"),
         plain=f"A layer that has settled is near 1. At the first of these steps {settled} is nearest to {reference}, "
         f"with {first[settled]:.2f}.",
@@ -129,16 +136,16 @@ def _over_steps(grids: Mapping[str, Floats], steps: Mapping[str, int], reference
 
 def _map(figures: Sequence[Figure], values: Floats, name: str, reference: str) -> str:
     notes = {}
-    for one in figures:
-        layer, other = int(one.where["layer"]), int(one.where["other"])
-        ends = "" if one.interval is None else f", 95% interval {one.interval[0]:.3f} to {one.interval[1]:.3f}"
-        notes[layer, other] = f"layer {layer} and layer {other} of {reference}: {one.value:.3f}{ends}"
+    for figure in figures:
+        layer, other = int(figure.where["layer"]), int(figure.where["other"])
+        ends = "" if figure.interval is None else f", 95% interval {figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
+        notes[layer, other] = f"layer {layer} and layer {other} of {reference}: {figure.value:.3f}{ends}"
     best = np.where(np.isnan(values), -np.inf, values)
     pairs = [(layer, int(row.argmax())) for layer, row in enumerate(best) if np.isfinite(row.max())]
-    said = ", ".join(f"{layer}: {other}" for layer, other in pairs)
-    return explained(
+    best_pairs = ", ".join(f"{layer}: {other}" for layer, other in pairs)
+    return explain_picture(
         heat_map(values, notes, title=f"{name} (rows) and {reference} (columns)", ends=(0, 1), columns="layer"),
-        plain=f"The layer of {reference} that is most like each layer of {name}: {said}.",
+        plain=f"The layer of {reference} that is most like each layer of {name}: {best_pairs}.",
         caution="Models of one size that learnt the same have a strong diagonal; a block of strong cells is a group of "
         "layers that hardly differ.",
     )
@@ -146,12 +153,12 @@ def _map(figures: Sequence[Figure], values: Floats, name: str, reference: str) -
 
 def _word_cosines(figures: Sequence[Figure], names: Sequence[str], reference: str) -> str:
     points = {
-        name: [(float(one.where["layer"]), one.value) for one in of_model(figures, WORDS, {"model": name})]
+        name: [(float(figure.where["layer"]), figure.value) for figure in of_model(figures, WORDS, {"model": name})]
         for name in names
     }
-    points = {name: own for name, own in points.items() if own}
-    least = min(figures, key=lambda one: one.value)
-    return explained(
+    points = {name: curve for name, curve in points.items() if curve}
+    least = min(figures, key=lambda figure: figure.value)
+    return explain_picture(
         line_plot(_lines(points), title=f"Cosine of a word's state with that of {reference}", across=LAYER),
         plain=f"1 is the same direction. Furthest from {reference} is layer {least.where['layer']} of "
         f"{least.where['model']}, with {least.value:.2f}.",
@@ -162,11 +169,11 @@ def _word_cosines(figures: Sequence[Figure], names: Sequence[str], reference: st
 
 def _cosines(figures: Sequence[Figure], names: Sequence[str]) -> str:
     points = {
-        name: [(float(one.where["layer"]), one.value) for one in of_model(figures, MEAN, {"model": name})]
+        name: [(float(figure.where["layer"]), figure.value) for figure in of_model(figures, MEAN, {"model": name})]
         for name in names
     }
-    highest = max(figures, key=lambda one: one.value)
-    return explained(
+    highest = max(figures, key=lambda figure: figure.value)
+    return explain_picture(
         line_plot(_lines(points), title="Mean cosine of two random words by layer", across=LAYER),
         plain=f"The higher, the narrower the cone that all states lie in. Highest is layer {highest.where['layer']} of "
         f"{highest.where['model']}, with {highest.value:.2f}.",
@@ -183,10 +190,12 @@ def _heads(figures: Sequence[Figure], names: Sequence[str], steps: Mapping[str, 
     for behaviour, what in NAMES.items():
         cells = []
         for name in names:
-            own = of_model(figures, behaviour, {"model": name})
-            best = max(own, key=lambda one: one.value)
-            strong = sum(one.value > STRONG for one in own)
-            cells.append(f"{best.where['layer']}-{best.where['head']}: {best.value:.0%}; {strong} of {len(own)}")
+            model_figures = of_model(figures, behaviour, {"model": name})
+            best = max(model_figures, key=lambda figure: figure.value)
+            strong = sum(figure.value > STRONG for figure in model_figures)
+            cells.append(
+                f"{best.where['layer']}-{best.where['head']}: {best.value:.0%}; {strong} of {len(model_figures)}"
+            )
         rows.append((f"to {what}", *cells))
     yield paragraph(
         "For each model: the head that looks most at something, with that part of its attention, and how many heads "
@@ -197,10 +206,15 @@ def _heads(figures: Sequence[Figure], names: Sequence[str], steps: Mapping[str, 
 
 def _entropies(figures: Sequence[Figure], names: Sequence[str]) -> str:
     each = {name: of_model(figures, "layer_entropy", {"model": name}) for name in names}
-    points = {name: [(float(one.where["layer"]), one.value) for one in own] for name, own in each.items()}
-    lowest = min((one for own in each.values() for one in own), key=lambda one: one.value)
+    points = {
+        name: [(float(figure.where["layer"]), figure.value) for figure in model_figures]
+        for name, model_figures in each.items()
+    }
+    lowest = min(
+        (figure for model_figures in each.values() for figure in model_figures), key=lambda figure: figure.value
+    )
     even = lowest.baselines[UNIFORM]
-    return explained(
+    return explain_picture(
         line_plot(_lines(points), title="Entropy of attention by layer, nats", across="layer"),
         plain=f"Attention is narrowest in layer {lowest.where['layer']} of {lowest.where['model']}: {lowest.value:.2f} "
         f"nats; spread evenly, that model's would be {even:.2f}.",
@@ -212,14 +226,16 @@ def _entropies(figures: Sequence[Figure], names: Sequence[str]) -> str:
 def _strongest_by_step(figures: Sequence[Figure], steps: Mapping[str, int]) -> str:
     points = {}
     for behaviour, what in NAMES.items():
-        own = {name: max(one.value for one in of_model(figures, behaviour, {"model": name})) for name in steps}
-        points[what] = sorted((float(steps[name]), value) for name, value in own.items())
-    begun = {what: next((step for step, value in own if value > STRONG), None) for what, own in points.items()}
-    there = [f"{what} from step {step:,.0f}" for what, step in begun.items() if step is not None]
-    return explained(
+        strongest = {
+            name: max(figure.value for figure in of_model(figures, behaviour, {"model": name})) for name in steps
+        }
+        points[what] = sorted((float(steps[name]), value) for name, value in strongest.items())
+    begun = {what: next((step for step, value in curve if value > STRONG), None) for what, curve in points.items()}
+    onsets = [f"{what} from step {step:,.0f}" for what, step in begun.items() if step is not None]
+    return explain_picture(
         line_plot(_lines(points), title="The head that looks most at something, by step", percent=True),
         plain="A head that gives over half of its attention there is first seen: "
-        + (", ".join(there) if there else "none yet")
+        + (", ".join(onsets) if onsets else "none yet")
         + ".",
         caution="At each step this is the strongest head of that step, which need not be the same one. Only the steps "
         "whose models were kept are shown.",

@@ -66,16 +66,16 @@ class LabelledMoments:
         crossed = self.products / self.count - np.outer(self.sums, self.labels) / self.count**2
         # The left singular vectors of W Cov(x, z) with a value above 0 span its columns: P = kept kept^T.
         directions, sizes, _ = np.linalg.svd(whitener @ crossed, full_matrices=False)
-        kept = directions[:, sizes > FLAT * max(float(sizes.max(initial=0)), FLAT)]
-        return Eraser(self.sums / self.count, whitener @ kept, kept.T @ colourer)
+        basis = directions[:, sizes > FLAT * max(float(sizes.max(initial=0)), FLAT)]
+        return Eraser(self.sums / self.count, whitener @ basis, basis.T @ colourer)
 
     def random_eraser(self, rank: int, rng: np.random.Generator) -> Eraser:
         """Return an eraser of `rank` random directions, uniform in the whitened space of the states."""
         whitener, colourer = self._square_roots()
         # W+ W is the projection onto the directions that vary: Gaussian vectors in it have no preferred direction.
         drawn = whitener @ colourer @ rng.normal(size=(len(self.sums), rank))
-        kept = np.linalg.qr(drawn)[0][:, :rank]
-        return Eraser(self.sums / self.count, whitener @ kept, kept.T @ colourer)
+        basis = np.linalg.qr(drawn)[0][:, :rank]
+        return Eraser(self.sums / self.count, whitener @ basis, basis.T @ colourer)
 
     def _square_roots(self) -> tuple[Floats, Floats]:
         """Return Cov(x)^(-1/2) and Cov(x)^(1/2) (D, D), both restricted to the directions in which states vary."""

@@ -44,11 +44,11 @@ class Figure:
         return {
             "name": self.name,
             **({"where": dict(self.where)} if self.where else {}),
-            "value": rounded(self.value),
+            "value": round_figure(self.value),
             "n": self.n,
             "unit": self.unit,
-            "interval": None if self.interval is None else [rounded(end) for end in self.interval],
-            "baselines": {name: rounded(value) for name, value in self.baselines.items()},
+            "interval": None if self.interval is None else [round_figure(end) for end in self.interval],
+            "baselines": {name: round_figure(value) for name, value in self.baselines.items()},
             "data": self.data,
             "seed": self.seed,
         }
@@ -60,10 +60,10 @@ class Figure:
         return cls(**{**record, "interval": None if interval is None else (interval[0], interval[1])})
 
 
-def rounded(value: float) -> float:
+def round_figure(value: float) -> float:
     """Return a number with DIGITS significant digits.
 
-    >>> rounded(0.123456789), rounded(12345678.9)
+    >>> round_figure(0.123456789), round_figure(12345678.9)
     (0.123457, 12345700.0)
     """
     return float(f"{value:.{DIGITS}g}")
@@ -81,9 +81,9 @@ class RunningMeans:
     def add(self, values: ArrayLike) -> None:
         """Add an array (or a number); NaN and infinity are skipped in their element only."""
         given = np.asarray(values, np.float64)
-        there = np.isfinite(given)
-        given = np.where(there, given, 0.0)
-        self.count = self.count + there
+        is_finite = np.isfinite(given)
+        given = np.where(is_finite, given, 0.0)
+        self.count = self.count + is_finite
         self.total = self.total + given
         self.squares = self.squares + given**2
 
@@ -106,35 +106,35 @@ class RunningMeans:
         variance = (self.squares - n * np.nan_to_num(self.mean) ** 2) / np.maximum(n - 1, 1)
         return np.where(n > 1, DEVIATIONS * np.sqrt(np.maximum(variance, 0) / np.maximum(n, 1)), np.nan)
 
-    def interval(self, place: Any) -> tuple[float, float] | None:
+    def interval(self, index: Any) -> tuple[float, float] | None:
         """Return the interval of the mean of one element, None for fewer than two values."""
-        mean, margin = float(self.mean[place]), float(self.margin[place])
+        mean, margin = float(self.mean[index]), float(self.margin[index])
         return None if np.isnan(margin) else (mean - margin, mean + margin)
 
 
-def named(figures: Iterable[Figure], name: str) -> list[Figure]:
+def select_figures(figures: Iterable[Figure], name: str) -> list[Figure]:
     """Return the figures called `name`."""
     return [figure for figure in figures if figure.name == name]
 
 
 def grid(figures: Iterable[Figure], name: str, rows: str, columns: str) -> Floats:
     """Return the values of a figure as a table by two keys of `where`, from the lowest numbers on; NaN if missing."""
-    found = named(figures, name)
-    if not found:
+    matches = select_figures(figures, name)
+    if not matches:
         return np.empty((0, 0))
     # Some figures count layers from 0 (the embeddings), others from 1.
-    lows = {key: min(int(one.where[key]) for one in found) for key in (rows, columns)}
-    shape = [max(int(one.where[key]) for one in found) - lows[key] + 1 for key in (rows, columns)]
+    lows = {key: min(int(figure.where[key]) for figure in matches) for key in (rows, columns)}
+    shape = [max(int(figure.where[key]) for figure in matches) - lows[key] + 1 for key in (rows, columns)]
     values = np.full(shape, np.nan)
-    for one in found:
-        values[int(one.where[rows]) - lows[rows], int(one.where[columns]) - lows[columns]] = one.value
+    for figure in matches:
+        values[int(figure.where[rows]) - lows[rows], int(figure.where[columns]) - lows[columns]] = figure.value
     return values
 
 
-def places(shape: tuple[int, ...], *names: str) -> Iterator[tuple[tuple[int, ...], dict[str, int | str]]]:
+def label_indices(shape: tuple[int, ...], *names: str) -> Iterator[tuple[tuple[int, ...], dict[str, int | str]]]:
     """Yield each index of an array, from 0, with its `where`, which counts from 1.
 
-    >>> list(places((1, 2), "layer", "head"))
+    >>> list(label_indices((1, 2), "layer", "head"))
     [((0, 0), {'layer': 1, 'head': 1}), ((0, 1), {'layer': 1, 'head': 2})]
     """
     for index in np.ndindex(*shape):

@@ -72,7 +72,7 @@ def _cell(value: float, box: tuple[float, float, float, float], note: str, ends:
         f'fill-opacity="{DARKEST * depth:.3f}"><title>{escape(note or short(value))}</title></rect>'
     ]
     if wide >= NUMBERED and high >= 16:
-        shown = f"{value:.2f}".removeprefix("0") if abs(value) < 10 else f"{value:.0f}"
+        number = f"{value:.2f}".removeprefix("0") if abs(value) < 10 else f"{value:.0f}"
         where = f'x="{x + wide / 2:.1f}" y="{y + high / 2 + 4:.1f}" pointer-events="none"'
-        parts.append(f'<text class="number middle" {where}>{shown}</text>')
+        parts.append(f'<text class="number middle" {where}>{number}</text>')
     return parts

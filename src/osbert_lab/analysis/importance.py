@@ -23,7 +23,7 @@ from osbert.evaluation.bootstrap import ratio_interval
 from osbert.models.contract import Loss
 from osbert.models.module_copy import copy_modules
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, places
+from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, label_indices
 from osbert_lab.analysis.hooks import gate_heads
 from osbert_lab.analysis.importance_section import importance_section
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 def spread(items: Sequence[T]) -> list[T]:
     """Return at most ITEMS items, evenly spaced from the first on."""
-    return [items[place] for place in np.linspace(0, len(items), min(len(items), ITEMS), endpoint=False).astype(int)]
+    return [items[index] for index in np.linspace(0, len(items), min(len(items), ITEMS), endpoint=False).astype(int)]
 
 
 class HeadImportance(Experiment):
@@ -63,8 +63,8 @@ class HeadImportance(Experiment):
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
         """Return why the loss or its gradient by the heads cannot be computed; "" if it can."""
-        if found := super().obstacle(model):
-            return found
+        if reason := super().obstacle(model):
+            return reason
         return "" if can_be_weighed(model.learner) else "the encoder is frozen below features, and has no gradients"
 
     def items(self, model: AnalysedModel, sample: object) -> list[Item]:
@@ -99,16 +99,16 @@ class HeadImportance(Experiment):
                 slopes.add(np.abs(_slopes(_batch(item, device), loss, gates)))
                 advance(BACKWARD * sum(map(len, item)))
             common = Figure(name="", value=0, n=len(ranked), unit=self.unit, data=self.reads, seed=model.seed)
-            found = _importance(slopes, common)
+            figures = _importance(slopes, common)
             batches = [_batch(item, device) for item in scored]
             results = {}
             for name, heads in _groups(slopes, model.seed).items():
                 gates = torch.ones(shape, dtype=torch.float32, device=device)
                 for layer, head in heads:
                     gates[layer, head] = 0
-                results[name] = heads, _scored(batches, self.loss(_gate(model, gates)))
+                results[name] = heads, _score_batches(batches, self.loss(_gate(model, gates)))
                 advance(sum(sum(map(len, item)) for item in scored))
-        return found + _ablation(results, replace(common, n=len(scored)))
+        return figures + _ablation(results, replace(common, n=len(scored)))
 
     @classmethod
     def section(cls, figures: Sequence[Figure]) -> Section:
@@ -152,8 +152,8 @@ def _gate(model: AnalysedModel, gates: Tensor) -> AnalysedModel:
 def _slopes(batch: Batch, loss: LossOf, gates: Tensor) -> Floats:
     """Return the gradient (L, H) of the mean loss of a batch with respect to the gates of heads."""
     with torch.enable_grad():
-        found = loss(batch)
-    (slopes,) = torch.autograd.grad(found.total / found.count, gates)
+        batch_loss = loss(batch)
+    (slopes,) = torch.autograd.grad(batch_loss.total / batch_loss.count, gates)
     return np.asarray(slopes.double().cpu().numpy())
 
 
@@ -174,56 +174,71 @@ def _groups(slopes: RunningMeans, seed: int) -> dict[str, list[tuple[int, int]]]
     # In the order of GROUPS: none, most important, random, least important.
     chosen = ranking[:0], ranking[:count], drawn[:count], ranking[-count:]
     return {
-        name: [(one // shape[1], one % shape[1]) for one in numbers.tolist()]
+        name: [(flat_index // shape[1], flat_index % shape[1]) for flat_index in numbers.tolist()]
         for name, numbers in zip(GROUPS, chosen, strict=True)
     }
 
 
-def _scored(batches: Sequence[Batch], loss: LossOf) -> _Scores:
-    found = []
+def _score_batches(batches: Sequence[Batch], loss: LossOf) -> _Scores:
+    loss_rows = []
     with torch.no_grad():
         for batch in batches:
-            one = loss(batch)
-            found.append((float(one.total), float(one.count), np.nan if one.hits is None else float(one.hits)))
-    totals, counts, hits = np.array(found, np.float64).T
+            batch_loss = loss(batch)
+            loss_rows.append(
+                (
+                    float(batch_loss.total),
+                    float(batch_loss.count),
+                    np.nan if batch_loss.hits is None else float(batch_loss.hits),
+                )
+            )
+    totals, counts, hits = np.array(loss_rows, np.float64).T
     return _Scores(totals, counts, hits)
 
 
 def _importance(slopes: RunningMeans, common: Figure) -> list[Figure]:
     """Return the importance and the gradient of each head; the baseline is equal importance in a layer."""
     mean = slopes.mean
-    share = layer_normalised(mean)
+    importance = layer_normalised(mean)
     with np.errstate(invalid="ignore", divide="ignore"):
-        factor = np.where(mean > 0, share / mean, 0)  # an interval is scaled as its mean is
+        factor = np.where(mean > 0, importance / mean, 0)  # an interval is scaled as its mean is
     # H equal values with an l2 norm of 1.
     even = 1 / np.sqrt(mean.shape[1])
-    found = []
-    for index, where in places(mean.shape, "layer", "head"):
+    figures = []
+    for index, where in label_indices(mean.shape, "layer", "head"):
         low, high = slopes.interval(index) or (np.nan, np.nan)
         ends = (max(0.0, low) * float(factor[index]), high * float(factor[index]))
-        one = replace(common, where=where, value=float(share[index]), interval=ends, baselines={"all alike": even})
-        found += [
-            replace(one, name="importance"),
-            replace(one, name="gradient", value=float(mean[index]), interval=slopes.interval(index), baselines={}),
+        head_figure = replace(
+            common, where=where, value=float(importance[index]), interval=ends, baselines={"all alike": even}
+        )
+        figures += [
+            replace(head_figure, name="importance"),
+            replace(
+                head_figure, name="gradient", value=float(mean[index]), interval=slopes.interval(index), baselines={}
+            ),
         ]
-    return found
+    return figures
 
 
 def _ablation(results: dict[str, tuple[list[tuple[int, int]], _Scores]], common: Figure) -> list[Figure]:
     """Return the loss, its rise and, if known, the accuracy, with all heads and without some."""
     before = results[GROUPS[0]][1]
-    found = []
+    figures = []
     for name, (heads, after) in results.items():
         removed = ", ".join(f"{layer + 1}-{head + 1}" for layer, head in heads)
-        one = replace(common, where={"without": name, "heads": removed, "count": len(heads)})
-        found.append(_ratio(replace(one, name="ablation_loss"), after.totals, after.counts))
+        group_figure = replace(common, where={"without": name, "heads": removed, "count": len(heads)})
+        figures.append(_ratio(replace(group_figure, name="ablation_loss"), after.totals, after.counts))
         if name != GROUPS[0]:
             # The difference is taken per item: the interval of paired items is narrower.
-            found.append(_ratio(replace(one, name="ablation_rise"), after.totals - before.totals, after.counts))
+            figures.append(
+                _ratio(replace(group_figure, name="ablation_rise"), after.totals - before.totals, after.counts)
+            )
         if after.knows_hits:
-            found.append(_ratio(replace(one, name="ablation_accuracy"), after.hits, after.counts))
-    whole = {one.name: one.value for one in found if one.where["without"] == GROUPS[0]}
-    return [replace(one, baselines={GROUPS[0]: whole[one.name]}) if one.name in whole else one for one in found]
+            figures.append(_ratio(replace(group_figure, name="ablation_accuracy"), after.hits, after.counts))
+    whole = {figure.name: figure.value for figure in figures if figure.where["without"] == GROUPS[0]}
+    return [
+        replace(figure, baselines={GROUPS[0]: whole[figure.name]}) if figure.name in whole else figure
+        for figure in figures
+    ]
 
 
 def _ratio(figure: Figure, totals: Floats, counts: Floats) -> Figure:

@@ -54,24 +54,24 @@ class FactRelation:
     facts: tuple[tuple[int, tuple[Pieces, ...]], ...]
 
 
-def laid_out(pieces: Pieces, packer: Packer) -> Example:
+def lay_out_pieces(pieces: Pieces, packer: Packer) -> Example:
     """Return a sentence as a sequence with the special pieces of the model."""
     return packer.single(*PieceRun.of(np.array(pieces, np.int32), packer.tokenizer))
 
 
 def work(sentences: Iterable[Pieces], packer: Packer) -> int:
     """Return the number of tokens that a model reads if each piece of some sentences is masked in turn."""
-    return sum(len(one) * (len(one) + packer.form.specials(1)) for one in sentences)
+    return sum(len(sentence) * (len(sentence) + packer.form.specials(1)) for sentence in sentences)
 
 
-def shared_pieces(one: Sequence[int], two: Sequence[int]) -> tuple[Booleans, Booleans]:
+def find_shared_pieces(first_pieces: Sequence[int], second_pieces: Sequence[int]) -> tuple[Booleans, Booleans]:
     """Return which pieces of each of two sentences are part of the common subsequence of both.
 
-    >>> [part.tolist() for part in shared_pieces([1, 7, 8, 3], [1, 9, 3])]
+    >>> [part.tolist() for part in find_shared_pieces([1, 7, 8, 3], [1, 9, 3])]
     [[True, False, False, True], [True, False, True]]
     """
-    kept = np.zeros(len(one), bool), np.zeros(len(two), bool)
-    for first, second, size in SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks():
-        kept[0][first : first + size] = True
-        kept[1][second : second + size] = True
-    return kept
+    masks = np.zeros(len(first_pieces), bool), np.zeros(len(second_pieces), bool)
+    for first, second, size in SequenceMatcher(None, first_pieces, second_pieces, autojunk=False).get_matching_blocks():
+        masks[0][first : first + size] = True
+        masks[1][second : second + size] = True
+    return masks

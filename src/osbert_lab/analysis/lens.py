@@ -44,7 +44,7 @@ class AffineLens:
         self.change = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), target)
 
     @classmethod
-    def fitted(cls, states: Floats, last: Floats) -> AffineLens:
+    def fit(cls, states: Floats, last: Floats) -> AffineLens:
         """Fit the map with the penalty of the smallest error on every fifth state, fitted to the others."""
         held = np.arange(len(states)) % 5 == 4
 
@@ -72,15 +72,15 @@ def layer_states(
     changed = change_states(language.learner, changes).backbone
     for batch in micro_batches(examples, TOKENS):
         with evaluating(language.learner) as device:
-            there = batch.to(device)
-            target = there.targets[language.head.target]
-            *below, last = backbone.layers(there)
-            found = []
+            device_batch = batch.to(device)
+            target = device_batch.targets[language.head.target]
+            *below, last = backbone.layers(device_batch)
+            top_states = []
             for state in below:
                 # Replaces the output of the last layer by that of a lower one; the rest of the model is unchanged.
                 changes[backbone.architecture.layers] = lambda _, state=state: state  # type: ignore[misc]
-                found.append(changed(there).hidden[target.index])
-            states = torch.stack([*found, last[target.index]]).float().cpu().numpy()
+                top_states.append(changed(device_batch).hidden[target.index])
+            states = torch.stack([*top_states, last[target.index]]).float().cpu().numpy()
             labels = target.labels.cpu().numpy()
         yield labels, states, batch.tokens
 
@@ -96,10 +96,18 @@ def read_out(language: LanguageModel, states: Sequence[Floats]) -> tuple[NDArray
         for first in range(0, len(states[-1]), SCORES):
             top = _logs(language, states[-1][first : first + SCORES], device)  # once for all layers
             rows = []
-            for place, one in enumerate(states, 1):
-                own = top if place == len(states) else _logs(language, one[first : first + SCORES], device)
-                entropy = -(own.exp() * own).sum(-1)
-                rows.append((own.argmax(-1).cpu(), entropy.cpu(), (top.exp() * (top - own)).sum(-1).cpu()))
+            for layer, states_of_layer in enumerate(states, 1):
+                log_probabilities = (
+                    top if layer == len(states) else _logs(language, states_of_layer[first : first + SCORES], device)
+                )
+                entropy = -(log_probabilities.exp() * log_probabilities).sum(-1)
+                rows.append(
+                    (
+                        log_probabilities.argmax(-1).cpu(),
+                        entropy.cpu(),
+                        (top.exp() * (top - log_probabilities)).sum(-1).cpu(),
+                    )
+                )
             likeliest, entropies, divergences = map(torch.stack, zip(*rows, strict=True))
             parts.append((likeliest, entropies, divergences))
     pieces, *numbers = (torch.cat(column, dim=1).numpy() for column in zip(*parts, strict=True))
@@ -111,13 +119,13 @@ def _logs(language: LanguageModel, states: Floats, device: torch.device) -> Tens
     return language.head.scores(hidden).float().log_softmax(-1)
 
 
-def settled(likeliest: NDArray[np.int64]) -> NDArray[np.int64]:
+def settling_layers(likeliest: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each of n positions the layer from which on the top piece (L + 1, n) is the final one.
 
-    >>> settled(np.array([[1, 5], [3, 2], [3, 4]]))
+    >>> settling_layers(np.array([[1, 5], [3, 2], [3, 4]]))
     array([1, 2])
     """
     same = likeliest == likeliest[-1]
     steady = np.logical_and.accumulate(same[::-1])  # from the last layer down
-    found: NDArray[np.int64] = len(likeliest) - steady.sum(0)
-    return found
+    layers: NDArray[np.int64] = len(likeliest) - steady.sum(0)
+    return layers

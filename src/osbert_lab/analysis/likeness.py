@@ -18,7 +18,7 @@ LEAST = 20
 """Fewest tokens for a figure."""
 
 
-def cka(one: Floats, two: Floats) -> float:
+def cka(states: Floats, other_states: Floats) -> float:
     """Return the unbiased linear CKA of states (n, D) and (n, D'): 1 if they differ by a rotation and a scale.
 
     It is about 0 for independent states, and may be slightly negative. NaN if one of them does not vary. n is at least
@@ -28,7 +28,7 @@ def cka(one: Floats, two: Floats) -> float:
     >>> round(cka(states, 2 * states[:, ::-1]), 6)
     1.0
     """
-    return float(likeness([one, two])[0, 0, 1])
+    return float(likeness([states, other_states])[0, 0, 1])
 
 
 def likeness(states: Sequence[Floats]) -> Floats:
@@ -42,18 +42,18 @@ def likeness(states: Sequence[Floats]) -> Floats:
     given = [rows - rows.mean(axis=0) for rows in states]  # CKA is the same; the products are smaller
     inner = np.zeros((GROUPS, GROUPS, len(given), len(given)))
     sums = np.zeros((len(given), n, GROUPS))  # of each token's products with a group
-    for one in range(GROUPS):
+    for first_group in range(GROUPS):
         # The Gram matrix is symmetric: blocks (one, two) with two <= one suffice.
-        for two in range(one + 1):
-            block = np.array([rows[groups[one]] @ rows[groups[two]].T for rows in given])
-            if one == two:
+        for second_group in range(first_group + 1):
+            block = np.array([rows[groups[first_group]] @ rows[groups[second_group]].T for rows in given])
+            if first_group == second_group:
                 # The unbiased estimator uses Gram matrices with a zero diagonal.
                 block[:, range(block.shape[1]), range(block.shape[1])] = 0
-            sums[:, groups[one], two] = block.sum(axis=2)
-            sums[:, groups[two], one] = block.sum(axis=1)
+            sums[:, groups[first_group], second_group] = block.sum(axis=2)
+            sums[:, groups[second_group], first_group] = block.sum(axis=1)
             # (S, S) sums of the elementwise products of the blocks: the parts of tr(K L).
             flat = block.reshape(len(given), -1)
-            inner[one, two] = inner[two, one] = flat @ flat.T
+            inner[first_group, second_group] = inner[second_group, first_group] = flat @ flat.T
     return np.array([_cka(_hsic(inner, sums, groups, left)) for left in (None, *range(GROUPS))])
 
 
@@ -66,30 +66,30 @@ def _hsic(inner: Floats, sums: Floats, groups: Sequence[np.ndarray], left: int |
     totals = rows.sum(axis=1)
     # The three terms of equation 5: tr(K L), (1K1)(1L1) / ((n - 1)(n - 2)) and 2 / (n - 2) 1KL1.
     products = np.multiply.outer(totals, totals) / ((n - 1) * (n - 2))
-    found: Floats = inner[np.ix_(held, held)].sum(axis=(0, 1)) + products - 2 * rows @ rows.T / (n - 2)
-    return found / (n * (n - 3))
+    numerator: Floats = inner[np.ix_(held, held)].sum(axis=(0, 1)) + products - 2 * rows @ rows.T / (n - 2)
+    return numerator / (n * (n - 3))
 
 
 def _cka(hsic: Floats) -> Floats:
     # The unbiased HSIC of constant states is 0 or below: CKA is then NaN.
-    own = np.where(hsic.diagonal() > 0, hsic.diagonal(), np.nan)
-    return hsic / np.sqrt(np.multiply.outer(own, own))
+    self_similarity = np.where(hsic.diagonal() > 0, hsic.diagonal(), np.nan)
+    return hsic / np.sqrt(np.multiply.outer(self_similarity, self_similarity))
 
 
 def mean_cosine(states: Floats) -> float:
     """Return the mean cosine of two different states out of (n, D)."""
-    unit = normed(states)
+    unit = normalise(states)
     n = len(unit)
     # |sum u|^2 is the sum over all pairs; the n pairs of a state with itself are subtracted.
     return float((np.square(unit.sum(0)).sum() - np.square(unit).sum()) / (n * (n - 1)))
 
 
-def normed(states: Floats) -> Floats:
+def normalise(states: Floats) -> Floats:
     """Return states (n, D) divided by their l2 norms."""
     return states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
 
 
-def standardised(states: Floats) -> Floats:
+def standardise(states: Floats) -> Floats:
     """Return states (..., n, D) with each feature divided by its deviation over the tokens, if not 0."""
     deviations = states.std(axis=-2, keepdims=True)
     return states / np.where(deviations > 0, deviations, 1)

@@ -22,7 +22,7 @@ class LinkedItem:
     text: LinkedText
     part: Literal["select", "score"]
 
-    def laid_out(self, packer: Packer) -> tuple[Example, NDArray[np.float32]]:
+    def lay_out(self, packer: Packer) -> tuple[Example, NDArray[np.float32]]:
         """Return the text as one sequence of T tokens, and which tokens each word has, as 0 or 1 (W, T)."""
         placed = place_words(self.text.words, self.text.place, packer, Problems(heading=""))
         assert placed is not None, "the form of data has left such texts out"

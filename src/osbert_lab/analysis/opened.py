@@ -46,7 +46,7 @@ def figures_path(folder: Path, name: str) -> Path:
 def kinds_of(names: Sequence[str]) -> dict[str, type[Investigation]]:
     """Return analyses by their names, in the order in which they are reported."""
     kinds: dict[str, type[Investigation]] = {name: components.find(KINDS, name, base=Investigation) for name in names}
-    return dict(sorted(kinds.items(), key=lambda one: one[1].place))
+    return dict(sorted(kinds.items(), key=lambda one: one[1].position))
 
 
 @dataclass(frozen=True, kw_only=True)

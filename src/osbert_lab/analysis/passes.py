@@ -44,10 +44,10 @@ class PassedModel:
             window = sample.examples[first : first + WINDOW]
             for batch in forward.batches(window, tokens=longest):
                 with forward.evaluating(self.backbone) as device:
-                    found = self._passed(batch.to(device), sample, first, random)
-                yield found
+                    text_passes = self._pass_batch(batch.to(device), sample, first, random)
+                yield text_passes
 
-    def _passed(self, batch: Batch, sample: TextSample, first: int, random: Backbone | None) -> list[TextPass]:
+    def _pass_batch(self, batch: Batch, sample: TextSample, first: int, random: Backbone | None) -> list[TextPass]:
         lengths = list(batch.lengths)
         states = list(self.backbone.layers(batch))
         attention = _by_text(self.backbone, batch, states)
@@ -57,29 +57,29 @@ class PassedModel:
         middle = below[len(below) // 2].split(lengths) if below else [None] * len(lengths)
         # Transposed: for each text its states (T, D) in each layer.
         rows = list(zip(*(state.split(lengths) for state in states), strict=True))
-        found = []
-        for place, record in enumerate(batch.records.tolist()):
+        text_passes = []
+        for index, record in enumerate(batch.records.tolist()):
             number = first + record
-            found.append(
+            text_passes.append(
                 TextPass(
                     number=number,
                     marks=marks(sample.examples[number], self.form, self.signs),
-                    states=rows[place],
-                    attention=attention[place],
-                    random=others[place],
-                    random_states=middle[place],
+                    states=rows[index],
+                    attention=attention[index],
+                    random=others[index],
+                    random_states=middle[index],
                     tree=sample.trees[number] if sample.trees else None,
                     labelled=sample.labelled[number] if sample.labelled else None,
                 )
             )
-        return found
+        return text_passes
 
 
 def _by_text(backbone: Backbone, batch: Batch, states: list[Tensor]) -> list[list[Tensor]]:
     """Return the attention of each text, by layer; empty lists if the model has none."""
     if not backbone.attends:
         return [[] for _ in batch.lengths]
-    return [list(one) for one in zip(*backbone.weights(batch, states), strict=True)]
+    return [list(text_layers) for text_layers in zip(*backbone.weights(batch, states), strict=True)]
 
 
 def fresh(backbone: Backbone, seed: int) -> Backbone:
@@ -87,7 +87,7 @@ def fresh(backbone: Backbone, seed: int) -> Backbone:
     device = next(backbone.parameters()).device
     # The weights are made on the CPU, and the random state of the caller is kept.
     with seeded(seed):
-        made: Backbone = backbone.architecture.build()
+        model: Backbone = backbone.architecture.build()
     for name, buffer in backbone.named_buffers():  # no weights, but what it reads by, such as how words are spelt
-        made.get_buffer(name).copy_(buffer)
-    return made.eval().to(device)
+        model.get_buffer(name).copy_(buffer)
+    return model.eval().to(device)

@@ -27,5 +27,5 @@ def with_predicted_part(
     if mask is not None:
         ids[chosen] = mask
     # Left to right, the state that predicts a piece is that of the token before it.
-    made = Target(labels=example.ids[chosen].astype(np.int64), index=chosen - int(mask is None))
-    return replace(example, ids=ids, targets={target: made})
+    piece_target = Target(labels=example.ids[chosen].astype(np.int64), index=chosen - int(mask is None))
+    return replace(example, ids=ids, targets={target: piece_target})

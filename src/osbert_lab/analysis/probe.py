@@ -74,8 +74,8 @@ class LinearProbe:
 
     def predict(self, states: States) -> Labels:
         """Return the most probable label (n,) of states (n, D)."""
-        found: Labels = self._scores(states).argmax(-1).numpy()
-        return found
+        labels: Labels = self._scores(states).argmax(-1).numpy()
+        return labels
 
     def bits(self, states: States, labels: Labels) -> Floats:
         """Return the cost in bits, -log2 of the probability, of each label (n,) given its state (n, D).
@@ -86,8 +86,8 @@ class LinearProbe:
         # The probability of the true label of each row: fancy indexing with (row, label).
         given = self._scores(states).double().softmax(-1).numpy()[np.arange(len(labels)), labels]
         # -log2((trained p + 1) / (trained + K)): additive smoothing of the probability p.
-        found: Floats = np.log2(self.trained + len(self.biases)) - np.log2(self.trained * given + 1)
-        return found
+        costs: Floats = np.log2(self.trained + len(self.biases)) - np.log2(self.trained * given + 1)
+        return costs
 
     def _scores(self, states: States) -> Tensor:
         with torch.no_grad():
@@ -95,7 +95,7 @@ class LinearProbe:
 
 
 class MixedProbe:
-    """A linear probe of a mix of layers, sum_l softmax(s)_l h_l, whose weights `shares` (L + 1,) are trained with it.
+    """A linear probe of a mix of layers, sum_l softmax(s)_l h_l, whose `layer_weights` (L + 1,) are trained with it.
 
     Each feature of each layer is standardised first; otherwise the mix would only undo the scales of the layers. The
     mix is divided by its own root mean square, which the paper's factor allows: a mix is smaller than its layers and
@@ -104,14 +104,14 @@ class MixedProbe:
 
     def __init__(self, states: States, labels: Labels, classes: int, *, strength: float) -> None:
         """Train on states (L + 1, n, D) with labels (n,), starting from equal weights of the layers."""
-        self.standards = [Standard.of(one) for one in states]
-        given, target = self._standardised(states), torch.from_numpy(labels)
+        self.standards = [Standard.of(layer_states) for layer_states in states]
+        given, target = self._standardise(states), torch.from_numpy(labels)
         self.mix = torch.zeros(len(states), dtype=torch.float32, requires_grad=True)
         self.weights = torch.zeros(given.shape[-1], classes, dtype=torch.float32, requires_grad=True)
         self.biases = torch.zeros(classes, dtype=torch.float32, requires_grad=True)
 
         def loss() -> Tensor:
-            mixed = self._mixed(given)
+            mixed = self._mix_layers(given)
             # The size depends on the mix, so it is computed in every step; `self.size` keeps the last one for
             # prediction.
             scores = mixed / _size(mixed) @ self.weights + self.biases
@@ -119,25 +119,25 @@ class MixedProbe:
 
         _minimise(loss, [self.mix, self.weights, self.biases])
         with torch.no_grad():
-            self.size = _size(self._mixed(given))
+            self.size = _size(self._mix_layers(given))
 
     @property
-    def shares(self) -> Floats:
+    def layer_weights(self) -> Floats:
         """Return the weight (L + 1,) of each layer in the mix; they sum to 1."""
-        found: Floats = self.mix.detach().double().softmax(-1).numpy()
-        return found
+        weights: Floats = self.mix.detach().double().softmax(-1).numpy()
+        return weights
 
     def predict(self, states: States) -> Labels:
         """Return the most probable label (n,) of states (L + 1, n, D)."""
         with torch.no_grad():
-            mixed = self._mixed(self._standardised(states)) / self.size
-            found: Labels = (mixed @ self.weights + self.biases).argmax(-1).numpy()
-        return found
+            mixed = self._mix_layers(self._standardise(states)) / self.size
+            labels: Labels = (mixed @ self.weights + self.biases).argmax(-1).numpy()
+        return labels
 
-    def _standardised(self, states: States) -> Tensor:
-        return torch.stack([one.apply(layer) for one, layer in zip(self.standards, states, strict=True)])
+    def _standardise(self, states: States) -> Tensor:
+        return torch.stack([standard.apply(layer) for standard, layer in zip(self.standards, states, strict=True)])
 
-    def _mixed(self, given: Tensor) -> Tensor:
+    def _mix_layers(self, given: Tensor) -> Tensor:
         layers, *shape = given.shape
         # (L + 1,) @ (L + 1, n * D): one product, without a copy of the states.
         return (self.mix.softmax(-1) @ given.view(layers, -1)).view(shape)
@@ -153,9 +153,9 @@ def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        found = loss()
-        found.backward()
-        return found
+        loss_value = loss()
+        loss_value.backward()
+        return loss_value
 
     optimizer.step(closure)
 
@@ -197,8 +197,8 @@ def codelength(
     bits = [np.full(ends[0], math.log2(classes))]
     for begin, end in pairwise(ends):
         # The loss is a mean over labels, so a penalty that is constant in total grows as 1 / n.
-        own = strength * len(labels) / begin
-        probe = LinearProbe(states[:begin], labels[:begin], classes, strength=own, standard=standard)
+        portion_strength = strength * len(labels) / begin
+        probe = LinearProbe(states[:begin], labels[:begin], classes, strength=portion_strength, standard=standard)
         bits.append(probe.bits(states[begin:end], labels[begin:end]))
         advance(begin)
     return np.concatenate(bits)
@@ -230,15 +230,15 @@ def cumulative(
         probe = MixedProbe(states[0][:layers], labels[0], classes, strength=strength)
         right.append(probe.predict(states[1][:layers]) == labels[1])
         advance(layers * len(labels[0]))
-    return np.array(right), probe.shares
+    return np.array(right), probe.layer_weights
 
 
-def expected_layer(scores: Floats) -> float:
+def compute_expected_layer(scores: Floats) -> float:
     """Return sum_l l (score_l - score_(l-1)) / (score_L - score_0); NaN if the layers add nothing to the embeddings.
 
     Tenney et al. 2019, section 3.2. `scores` (L + 1,): those of the mixes of the layers up to each.
 
-    >>> round(expected_layer(np.array([0.5, 0.7, 0.9, 0.9])), 3)
+    >>> round(compute_expected_layer(np.array([0.5, 0.7, 0.9, 0.9])), 3)
     1.5
     """
     gains = np.diff(scores)
@@ -246,17 +246,17 @@ def expected_layer(scores: Floats) -> float:
     return float(np.arange(1, len(scores)) @ gains) / whole if whole > 0 else math.nan
 
 
-def expected_layer_interval(right: Floats, counts: Floats, seed: int) -> tuple[float, float]:
+def bootstrap_expected_layer(right: Floats, counts: Floats, seed: int) -> tuple[float, float]:
     """Return the 95% interval of the expected layer by the bootstrap over texts.
 
     `right` (L + 1, T): the number of correct items of each text by the mix up to each layer. `counts` (T,): the number
     of items. The probes are not trained again. Samples in which the layers add nothing to the embeddings are skipped.
     """
 
-    def expected(rows: NDArray[np.intp]) -> list[float]:
-        return [expected_layer(right[:, rows].sum(axis=1) / counts[rows].sum())]
+    def layer_of_sample(rows: NDArray[np.intp]) -> list[float]:
+        return [compute_expected_layer(right[:, rows].sum(axis=1) / counts[rows].sum())]
 
-    return percentiles(bootstrap(expected, len(counts), seed=seed)[:, 0])
+    return percentiles(bootstrap(layer_of_sample, len(counts), seed=seed)[:, 0])
 
 
 def control_labels(words: Sequence[str], probabilities: Floats, seed: int) -> Labels:

@@ -20,23 +20,23 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 from osbert_lab.analysis.advance import SILENT, Advance
-from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, named
+from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.kinds.contract import TextPass, TrainedAnalysis
 from osbert_lab.analysis.probe import (
     STRENGTHS,
     Labels,
     LinearProbe,
     States,
+    bootstrap_expected_layer,
     choose_strength,
     codelength,
+    compute_expected_layer,
     control_labels,
     cumulative,
-    expected_layer,
-    expected_layer_interval,
     portion_ends,
 )
 
@@ -78,12 +78,12 @@ class _DrawnItems:
     def add(self, item: ProbedItem) -> None:
         self.seen += 1
         # Algorithm R: item number `seen` replaces a random one with probability most / seen.
-        place = len(self.items) if len(self.items) < self.most else int(self.rng.integers(self.seen))
-        if place < self.most:
+        index = len(self.items) if len(self.items) < self.most else int(self.rng.integers(self.seen))
+        if index < self.most:
             # Appends if `place` is the length, replaces otherwise.
-            self.items[place : place + 1] = [item]
+            self.items[index : index + 1] = [item]
 
-    def shuffled(self, seed: int) -> list[ProbedItem]:
+    def shuffle_texts(self, seed: int) -> list[ProbedItem]:
         """Return the items with their texts in random order. Items of a text stay together for the online code."""
         texts = sorted({item.text for item in self.items})
         ranks = dict(zip(texts, np.random.default_rng([seed, 7]).permutation(len(texts)).tolist(), strict=True))
@@ -109,8 +109,8 @@ class _ProbeData:
         """Return which of the scored items (n,) a probe of a layer labels correctly."""
         probe = LinearProbe(self.states[0][layer], labels[0], len(self.names), strength=strength)
         self.advance(len(labels[0]))
-        found: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
-        return found
+        hits: NDArray[np.bool_] = probe.predict(self.states[1][layer]) == labels[1]
+        return hits
 
     def bits(self, layer: int, labels: tuple[Labels, Labels], strength: float) -> Floats:
         """Return the bits (n,) of the training labels in the online code of a layer."""
@@ -174,7 +174,7 @@ class LayerProbes(TrainedAnalysis):
 
     def figures(self, advance: Advance = SILENT) -> list[Figure]:
         """Return the figures of each layer and of the mix; [] for too few items or a single label."""
-        training, scored = (self.drawn[part].shuffled(self.seed) for part in ITEMS)
+        training, scored = (self.drawn[part].shuffle_texts(self.seed) for part in ITEMS)
         names = sorted({item.label for item in training})
         if min(len(training), len(scored)) < LEAST or len(names) < 2:
             return []
@@ -190,11 +190,13 @@ class LayerProbes(TrainedAnalysis):
     ) -> _ProbeData:
         # Labels that only the scored items have become -1, which no probe predicts.
         numbers = {name: number for number, name in enumerate(names)}
-        gold = [np.array([numbers.get(item.label, -1) for item in one], np.int64) for one in (training, scored)]
+        gold = [np.array([numbers.get(item.label, -1) for item in items], np.int64) for items in (training, scored)]
         probabilities: Floats = np.bincount(gold[0], minlength=len(names)) / len(gold[0])
-        control = [control_labels([item.word for item in one], probabilities, self.seed) for one in (training, scored)]
+        control = [
+            control_labels([item.word for item in items], probabilities, self.seed) for items in (training, scored)
+        ]
         states = [
-            self.features(np.stack([item.states for item in one], 1)) for one in (training, scored)
+            self.features(np.stack([item.states for item in items], 1)) for items in (training, scored)
         ]  # (L + 2, n, F) each
         return _ProbeData(
             names=names,
@@ -212,22 +214,22 @@ class LayerProbes(TrainedAnalysis):
             for layer in range(data.layers)
         ]
         shared = {
-            FREQUENT: _guessed(data.items, by_clue=False),
-            self.clue: _guessed(data.items, by_clue=True),
+            FREQUENT: _guess_accuracy(data.items, by_clue=False),
+            self.clue: _guess_accuracy(data.items, by_clue=True),
             EMBEDDINGS: float(right[0][0].mean()),
             RANDOM: float(data.right(data.layers, data.gold, strength).mean()),
         }
         first = shared[EMBEDDINGS] - float(right[0][1].mean())
-        for layer, (own, control) in enumerate(right):
+        for layer, (hits, control) in enumerate(right):
             where: dict[str, int | str] = {"layer": layer}
-            gains = own.astype(np.float64) - control  # of each item, since both are of the same ones
+            gains = hits.astype(np.float64) - control  # of each item, since both are of the same ones
             selectivity, margin = float(gains.mean()), DEVIATIONS * float(gains.std(ddof=1)) / math.sqrt(n)
             yield replace(
                 common,
                 name=self.name,
                 where=where,
-                value=float(own.mean()),
-                interval=wilson_interval(int(own.sum()), n),
+                value=float(hits.mean()),
+                interval=wilson_interval(int(hits.sum()), n),
                 baselines={**shared, CONTROL: float(control.mean())},
             )
             yield replace(
@@ -263,13 +265,13 @@ class LayerProbes(TrainedAnalysis):
     def _mixes(self, data: _ProbeData, strength: float, common: Figure) -> Iterator[Figure]:
         """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         states, gold = (data.states[0][:-1, :MIXED], data.states[1][:-1]), (data.gold[0][:MIXED], data.gold[1])
-        right, shares = cumulative(states, gold, len(data.names), strength, data.advance)
+        right, layer_weights = cumulative(states, gold, len(data.names), strength, data.advance)
         even = (data.layers - 1) / 2
-        centre = float(np.arange(data.layers) @ shares)
+        centre = float(np.arange(data.layers) @ layer_weights)
         yield replace(common, name=f"{self.name}_centre", value=centre, n=len(gold[0]), baselines={"even": even})
-        expected = expected_layer(right.mean(axis=1))
+        expected = compute_expected_layer(right.mean(axis=1))
         if math.isfinite(expected):
-            interval = expected_layer_interval(
+            interval = bootstrap_expected_layer(
                 data.by_text(1, right.astype(np.float64)), data.by_text(1, np.ones(right.shape[1])), self.seed
             )
             yield replace(common, name=f"{self.name}_expected_layer", value=expected, interval=interval)
@@ -277,13 +279,13 @@ class LayerProbes(TrainedAnalysis):
     @classmethod
     def section(cls, figures: Sequence[Figure]) -> Section:
         """Return the accuracy and the codelength by layer."""
-        found = named(figures, cls.name)
-        best = max(found, key=lambda one: one.value)
-        coded = named(figures, f"{cls.name}_bits")
+        accuracies = select_figures(figures, cls.name)
+        best = max(accuracies, key=lambda figure: figure.value)
+        coded = select_figures(figures, f"{cls.name}_bits")
         plot = line_plot(
             [
-                _curve(cls.says, [one.value for one in found], 0),
-                _curve(CONTROL, [one.baselines[CONTROL] for one in found], 1),
+                _curve(cls.says, [figure.value for figure in accuracies], 0),
+                _curve(CONTROL, [figure.baselines[CONTROL] for figure in accuracies], 1),
             ],
             marks=[Mark(value=best.baselines[name], label=name) for name in (cls.clue, RANDOM)],
             title=f"{cls.unit.capitalize()} that a linear probe labels as the data does, by layer",
@@ -296,17 +298,17 @@ class LayerProbes(TrainedAnalysis):
         )
         bits = line_plot(
             [
-                _curve(cls.says, [one.value for one in coded], 0),
-                _curve(CONTROL, [one.baselines[CONTROL] for one in coded], 1),
+                _curve(cls.says, [figure.value for figure in coded], 0),
+                _curve(CONTROL, [figure.baselines[CONTROL] for figure in coded], 1),
             ],
             marks=[Mark(value=coded[0].baselines[name], label=name) for name in (UNIFORM, RANDOM)],
             title="Bits of a label by the online code",
             across="layer (0: embeddings)",
         )
         parts = [
-            explained(plot, plain=cls._plain(figures, best), caution=caution),
-            explained(
-                bits, plain=_coded(coded, figures, cls.name),
+            explain_picture(plot, plain=cls._plain(figures, best), caution=caution),
+            explain_picture(
+                bits, plain=_describe_code(coded, figures, cls.name),
                 caution="A code of few labels is long at any layer: the probe has to be learnt before it saves bits. "
                 "The share of a layer in a mix is not its importance: what is alike in two layers may lie in either.",
             ),
@@ -315,7 +317,7 @@ class LayerProbes(TrainedAnalysis):
 
     @classmethod
     def _plain(cls, figures: Sequence[Figure], best: Figure) -> str:
-        selective = max(named(figures, f"{cls.name}_selectivity"), key=lambda one: one.value)
+        selective = max(select_figures(figures, f"{cls.name}_selectivity"), key=lambda figure: figure.value)
         low, high = best.interval or (best.value, best.value)
         return (
             f"A linear probe reads {cls.says} best from layer {best.where['layer']}: {best.value:.1%} of {best.n:,} "
@@ -330,21 +332,21 @@ def _curve(name: str, values: Sequence[float], color: int) -> Series:
     return Series(name=name, points=[(float(layer), value) for layer, value in enumerate(values)], color=color)
 
 
-def _coded(coded: Sequence[Figure], figures: Sequence[Figure], name: str) -> str:
+def _describe_code(coded: Sequence[Figure], figures: Sequence[Figure], name: str) -> str:
     """Describe which layer has the shortest code, and where the mix of layers has its centre."""
-    best = min(coded, key=lambda one: one.value)
-    [centre] = named(figures, f"{name}_centre")
-    said = (
+    best = min(coded, key=lambda figure: figure.value)
+    [centre] = select_figures(figures, f"{name}_centre")
+    text = (
         f"The labels of {best.n:,} items take {best.value:.2f} bits each from layer {best.where['layer']}, "
         f"{best.baselines[EMBEDDINGS]:.2f} from the embeddings and {best.baselines[UNIFORM]:.2f} without a model: the "
         f"fewer, the less has to be learnt to read them. The centre of gravity of a mix of all layers is layer "
         f"{centre.value:.1f}; of equal shares it would be {centre.baselines['even']:.1f}."
     )
-    expected = named(figures, f"{name}_expected_layer")
-    return said + (f" Layer by layer, what a mix gains comes at layer {expected[0].value:.1f}." if expected else "")
+    expected = select_figures(figures, f"{name}_expected_layer")
+    return text + (f" Layer by layer, what a mix gains comes at layer {expected[0].value:.1f}." if expected else "")
 
 
-def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clue: bool) -> float:
+def _guess_accuracy(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clue: bool) -> float:
     """Return the accuracy of each clue's most frequent training label; an unknown clue gets the most frequent of all.
 
     With by_clue = False the guess is the most frequent label of all.
@@ -354,6 +356,6 @@ def _guessed(items: tuple[Sequence[ProbedItem], Sequence[ProbedItem]], *, by_clu
     for item in training:
         by.setdefault(item.clue if by_clue else "", Counter())[item.label] += 1
     usual = Counter(item.label for item in training).most_common(1)[0][0]
-    found = {clue: counts.most_common(1)[0][0] for clue, counts in by.items()}
-    right = [found.get(item.clue if by_clue else "", usual) == item.label for item in scored]
+    guesses = {clue: counts.most_common(1)[0][0] for clue, counts in by.items()}
+    right = [guesses.get(item.clue if by_clue else "", usual) == item.label for item in scored]
     return sum(right) / len(right)

@@ -104,22 +104,22 @@ class TextSample:
             digest.update(np.asarray(example.ids, "<i8").tobytes() + b"|")
         for tree in self.trees:
             digest.update(f"{tree.part} {tree.tree.heads} {tree.tree.relations}".encode())
-        for one in self.labelled:
-            digest.update(f"{one.part} {one.labels}".encode())
+        for words in self.labelled:
+            digest.update(f"{words.part} {words.labels}".encode())
         return digest.hexdigest()
 
 
 def oddities(sample: TextSample, unknown: int) -> list[str]:
     """Describe what makes figures of a sample doubtful: many unknown pieces, or repeated texts."""
-    found = []
-    count = sum(int((one.ids[~one.special] == unknown).sum()) for one in sample.examples)
-    pieces = sum(int((~one.special).sum()) for one in sample.examples)
+    notes = []
+    count = sum(int((example.ids[~example.special] == unknown).sum()) for example in sample.examples)
+    pieces = sum(int((~example.special).sum()) for example in sample.examples)
     if count > UNUSUAL * pieces:
-        found.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
-    repeated = len(sample.examples) - len({one.ids.tobytes() for one in sample.examples})
+        notes.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
+    repeated = len(sample.examples) - len({example.ids.tobytes() for example in sample.examples})
     if repeated > UNUSUAL * len(sample.examples):
-        found.append(f"{counted(repeated, 'repeated text')}: intervals are narrower than they should be")
-    return found
+        notes.append(f"{counted(repeated, 'repeated text')}: intervals are narrower than they should be")
+    return notes
 
 
 def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[list[Item], int]:
@@ -128,15 +128,15 @@ def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[l
     >>> draw("abc", 5, np.random.default_rng(0))
     (['a', 'b', 'c'], 3)
     """
-    kept: list[tuple[int, Item]] = []
+    sample: list[tuple[int, Item]] = []
     number = -1
     for number, item in enumerate(items):
-        if len(kept) < count:
-            kept.append((number, item))
+        if len(sample) < count:
+            sample.append((number, item))
         # Item `number` (from 0) is kept with probability count / (number + 1).
-        elif (place := int(rng.integers(number + 1))) < count:
-            kept[place] = (number, item)
-    return [item for _, item in sorted(kept, key=lambda one: one[0])], number + 1
+        elif (index := int(rng.integers(number + 1))) < count:
+            sample[index] = (number, item)
+    return [item for _, item in sorted(sample, key=lambda pair: pair[0])], number + 1
 
 
 def text_sample(
@@ -192,31 +192,33 @@ def place_tree(
 
     None, and a line in `problems`, if the tokenizer has no piece for a word or if the tree does not fit.
     """
-    found = place_words(tree.words, tree.place, packer, problems)
-    return found and (found[0], PlacedTree(tree=tree, tokens=found[1], part=part))
+    layout = place_words(tree.words, tree.place, packer, problems)
+    return layout and (layout[0], PlacedTree(tree=tree, tokens=layout[1], part=part))
 
 
 def place_words(
-    words: Sequence[str], place: str, packer: Packer, problems: Problems
+    words: Sequence[str], location: str, packer: Packer, problems: Problems
 ) -> tuple[Example, NDArray[np.float32]] | None:
     """Return the words of a sentence as one sequence of T tokens, each tokenized by itself, and its tokens (W, T).
 
-    None, and a line in `problems` that begins with `place`, if the tokenizer has no piece for a word or if the sentence
-    does not fit.
+    None, and a line in `problems` that begins with `location`, if the tokenizer has no piece for a word or if the
+    sentence does not fit.
     """
     # The words are joined by spaces; each range leaves out the space.
     ends = list(accumulate(len(word) + 1 for word in words))
     ranges = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
     encoded = packer.tokenizer.encode_words(" ".join(words), ranges)
     # encode_words returns the ids of each word as bytes.
-    counts = np.array([len(one) for one in encoded]) // packer.tokenizer.id_type.itemsize
+    counts = np.array([len(word_ids) for word_ids in encoded]) // packer.tokenizer.id_type.itemsize
     if not counts.all():
         word = int(np.flatnonzero(counts == 0)[0])
-        problems.add(f"{place}: the tokenizer leaves nothing of word {word + 1}, {words[word]!r}.", code="unusable-row")
+        problems.add(
+            f"{location}: the tokenizer leaves nothing of word {word + 1}, {words[word]!r}.", code="unusable-row"
+        )
         return None
     if counts.sum() > packer.room(1):
         problems.add(
-            f"{place}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
+            f"{location}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
             code="text-too-long",
         )
         return None
@@ -233,7 +235,7 @@ def place_words(
 def punctuation(tokenizer: AnyTokenizer) -> Booleans:
     """Return which pieces (V,) are punctuation as in BERT: ASCII signs and the Unicode categories P."""
     signs = [tokenizer.decode([index]).strip() for index in range(len(tokenizer.vocabulary))]
-    return np.array([bool(sign) and all(is_punctuation(ord(one)) for one in sign) for sign in signs])
+    return np.array([bool(sign) and all(is_punctuation(ord(character)) for character in sign) for sign in signs])
 
 
 def marks(example: Example, form: Form, signs: Booleans) -> TokenMarks:

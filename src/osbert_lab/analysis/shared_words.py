@@ -26,7 +26,7 @@ class SharedSample:
     words: Sequence[Sequence[Integers]]
 
 
-def shared_sample(
+def draw_shared_sample(
     texts: Iterable[str], packers: Sequence[Packer], *, count: int, shortest: int, rng: np.random.Generator
 ) -> SharedSample:
     """Return at most `count` of some texts as each model reads them; if a text does not fit, a random part.
@@ -40,19 +40,19 @@ def shared_sample(
     cut = [0] * len(packers)
     for text in drawn:
         part = _fitting_part(text, packers[0], rng)
-        found = [word_tokens(part, packer) for packer in packers]
+        layouts = [word_tokens(part, packer) for packer in packers]
         # Words are identified by their characters, so they agree between tokenizers.
-        shared = sorted(set.intersection(*({*tokens} for _, tokens in found)))
-        if not shared or min(len(example) for example, _ in found) < shortest:
+        shared = sorted(set.intersection(*({*tokens} for _, tokens in layouts)))
+        if not shared or min(len(example) for example, _ in layouts) < shortest:
             continue
         drawn_word = shared[int(rng.integers(len(shared)))]
-        for number, (example, tokens) in enumerate(found):
+        for number, (example, tokens) in enumerate(layouts):
             cut[number] += len(part) < len(text) or example.truncated > 0
             examples[number].append(example)
             words[number].append(tokens[drawn_word])
     samples = [
-        TextSample(examples=own, read=read, short=len(drawn) - len(own), cut=parts)
-        for own, parts in zip(examples, cut, strict=True)
+        TextSample(examples=model_examples, read=read, short=len(drawn) - len(model_examples), cut=parts)
+        for model_examples, parts in zip(examples, cut, strict=True)
     ]
     return SharedSample(samples=samples, words=words)
 

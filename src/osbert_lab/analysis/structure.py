@@ -56,13 +56,13 @@ def tree_distances(heads: Sequence[int]) -> Squares:
         while head >= 0:
             above[word][head] = steps
             head, steps = heads[head], steps + 1
-    found = np.full((len(heads), len(heads)), np.inf, np.float32)
-    for one, mine in enumerate(above):
-        for other, theirs in enumerate(above[: one + 1]):
+    distances = np.full((len(heads), len(heads)), np.inf, np.float32)
+    for first, first_steps in enumerate(above):
+        for other, other_steps in enumerate(above[: first + 1]):
             # The path goes through the lowest common ancestor, which minimises the sum of both ways up.
-            ways = [mine[word] + theirs[word] for word in mine.keys() & theirs.keys()]
-            found[one, other] = found[other, one] = min(ways, default=np.inf)
-    return found
+            ways = [first_steps[word] + other_steps[word] for word in first_steps.keys() & other_steps.keys()]
+            distances[first, other] = distances[other, first] = min(ways, default=np.inf)
+    return distances
 
 
 def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> list[int]:
@@ -76,13 +76,13 @@ def control_heads(words: Sequence[str], counted: Sequence[bool], seed: int) -> l
     >>> heads[0], heads[3], heads[2] in (0, 3)
     (-1, 0, True)
     """
-    places = np.flatnonzero(counted).tolist() or [0]
-    first, last = places[0], places[-1]
+    counted_words = np.flatnonzero(counted).tolist() or [0]
+    first, last = counted_words[0], counted_words[-1]
     sides = control_labels([word.lower() for word in words], np.array([0.5, 0.5]), seed)
     heads = np.where(sides == 0, first, last)
     heads[last], heads[first] = first, -1
-    found: list[int] = heads.tolist()
-    return found
+    head_indices: list[int] = heads.tolist()
+    return head_indices
 
 
 class StructuralProbe:
@@ -100,7 +100,7 @@ class StructuralProbe:
         Calls `advance` with the trees of each epoch, in the end with those of the epochs that were not needed.
         """
         # One scale for each of the M layers: the root of the mean variance of its features.
-        variances = np.mean([_layered(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
+        variances = np.mean([_as_layers(tree.states).var(1).mean(-1) for tree in trees], 0)  # (M,)
         self.scale = torch.from_numpy(np.sqrt(variances)).view(-1, 1, 1)
         self.mix = torch.zeros(len(self.scale), dtype=torch.float32, requires_grad=True)
         generator = torch.Generator().manual_seed(seed)
@@ -109,7 +109,7 @@ class StructuralProbe:
         # The same trees that tree_codelength takes the spread from.
         held = self._batches(trees[4::5])
         training = self._batches([tree for number, tree in enumerate(trees) if number % 5 != 4])
-        rate, best, kept = RATE, float("inf"), self._copies()
+        rate, best, best_parameters = RATE, float("inf"), self._copies()
         optimizer = self._optimizer(rate)
         failures = 0
         for epoch in range(EPOCHS):
@@ -121,7 +121,7 @@ class StructuralProbe:
             with torch.no_grad():
                 now = float(sum(self._loss(*batch) * len(batch[0]) for batch in held))
             if now < best:
-                best, kept = now, self._copies()
+                best, best_parameters = now, self._copies()
                 continue
             failures += 1
             if failures == PATIENCE:
@@ -130,19 +130,19 @@ class StructuralProbe:
             # A new optimiser: the moments of Adam start again with the lower rate.
             rate /= 10
             optimizer = self._optimizer(rate)
-        self.map, self.mix = kept
+        self.map, self.mix = best_parameters
 
     @property
-    def shares(self) -> Floats:
+    def layer_weights(self) -> Floats:
         """Return the weight (M,) of each layer in the mix; they sum to 1."""
-        found: Floats = self.mix.detach().double().softmax(-1).numpy()
-        return found
+        weights: Floats = self.mix.detach().double().softmax(-1).numpy()
+        return weights
 
     def distances(self, states: States) -> Squares:
         """Return the squared distances (W, W) of the words of a sentence with states (W, D) or (M, W, D)."""
         with torch.no_grad():
-            found: Squares = self._squares(torch.from_numpy(_layered(states))[None])[0].numpy()
-        return found
+            squares: Squares = self._squares(torch.from_numpy(_as_layers(states))[None])[0].numpy()
+        return squares
 
     def _optimizer(self, rate: float) -> torch.optim.Optimizer:
         mix: dict[str, Any] = {"params": [self.mix], "lr": MIX_RATE * rate}  # few steps to any shares from even ones
@@ -158,36 +158,36 @@ class StructuralProbe:
         # |a - b|^2 = |a|^2 + |b|^2 - 2ab, without a tensor (B, W, W, R); rounding may make it slightly negative.
         return (sizes[:, :, None] + sizes[:, None] - 2 * mapped @ mapped.transpose(1, 2)).clamp_min(0)
 
-    def _loss(self, states: Tensor, distances: Tensor, there: Tensor) -> Tensor:
-        apart = (self._squares(states) - distances).abs() * there
+    def _loss(self, states: Tensor, distances: Tensor, pair_mask: Tensor) -> Tensor:
+        apart = (self._squares(states) - distances).abs() * pair_mask
         # The mean over the pairs of a sentence, then over sentences: long sentences count no more.
-        return (apart.sum((1, 2)) / there.sum((1, 2))).mean()
+        return (apart.sum((1, 2)) / pair_mask.sum((1, 2))).mean()
 
     @staticmethod
     def _batches(trees: Sequence[MeasuredTree]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return padded states (B, M, W, D), distances (B, W, W) and a mask (B, W, W), by similar length."""
         ordered = sorted(trees, key=lambda tree: len(tree.distances))
-        found = []
+        batches = []
         for first in range(0, len(ordered), BATCH):
             some = ordered[first : first + BATCH]
             longest = len(some[-1].distances)
             short = [longest - len(tree.distances) for tree in some]
-            states = [np.pad(_layered(one.states), ((0, 0), (0, n), (0, 0))) for one, n in zip(some, short)]
-            apart = [functional.pad(torch.from_numpy(one.distances), (0, n, 0, n)) for one, n in zip(some, short)]
-            there = [
-                functional.pad(torch.ones_like(torch.from_numpy(one.distances)), (0, n, 0, n))
-                for one, n in zip(some, short)
+            states = [np.pad(_as_layers(tree.states), ((0, 0), (0, n), (0, 0))) for tree, n in zip(some, short)]
+            apart = [functional.pad(torch.from_numpy(tree.distances), (0, n, 0, n)) for tree, n in zip(some, short)]
+            masks = [
+                functional.pad(torch.ones_like(torch.from_numpy(tree.distances)), (0, n, 0, n))
+                for tree, n in zip(some, short)
             ]
-            found.append((torch.from_numpy(np.stack(states)), torch.stack(apart), torch.stack(there)))
-        return found
+            batches.append((torch.from_numpy(np.stack(states)), torch.stack(apart), torch.stack(masks)))
+        return batches
 
 
-def _layered(states: States) -> Squares:
+def _as_layers(states: States) -> Squares:
     """Return states (M, W, D) from those of one layer (W, D) or of several, as float32."""
     return np.asarray(states, np.float32).reshape(-1, *states.shape[-2:])
 
 
-def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
+def distance_bits(squares: Squares, distances: Squares, spread: float) -> Floats:
     """Return the bits of the distance of each pair (W (W - 1) / 2,), given a probe's squared distances (W, W).
 
     A distance from 1 to W - 1 has a probability proportional to exp(-|distance - squared distance| / spread).
@@ -198,11 +198,11 @@ def distance_bits(found: Squares, distances: Squares, spread: float) -> Floats:
     """
     pairs = np.triu_indices(len(distances), 1)
     values = np.arange(1, len(distances))
-    costs = np.abs(values - found[pairs].astype(np.float64)[:, None]) / spread  # (pairs, W - 1)
-    own = np.abs(distances[pairs] - found[pairs].astype(np.float64)) / spread
+    costs = np.abs(values - squares[pairs].astype(np.float64)[:, None]) / spread  # (pairs, W - 1)
+    gold_costs = np.abs(distances[pairs] - squares[pairs].astype(np.float64)) / spread
     # log-sum-exp with the smallest cost taken out, which keeps exp from underflowing.
     least = costs.min(-1, initial=np.inf)
-    bits: Floats = (own - least + np.log(np.exp(least[:, None] - costs).sum(-1))) / np.log(2)
+    bits: Floats = (gold_costs - least + np.log(np.exp(least[:, None] - costs).sum(-1))) / np.log(2)
     return bits
 
 
@@ -249,7 +249,7 @@ def spanning_tree(distances: Squares) -> set[tuple[int, int]]:
     count = len(distances)
     inside = np.zeros(count, bool)
     nearest, near = np.zeros(count, int), np.full(count, np.inf)
-    found: set[tuple[int, int]] = set()
+    arcs: set[tuple[int, int]] = set()
     word = 0
     for _ in range(count - 1):
         inside[word] = True
@@ -258,8 +258,8 @@ def spanning_tree(distances: Squares) -> set[tuple[int, int]]:
         # The word outside the tree that is nearest to it; `nearest` is its neighbour inside.
         word = int(np.where(inside, np.inf, near).argmin())
         other = int(nearest[word])
-        found.add((min(word, other), max(word, other)))
-    return found
+        arcs.add((min(word, other), max(word, other)))
+    return arcs
 
 
 def right_arcs(distances: Squares, heads: Sequence[int], counted: Sequence[bool]) -> tuple[int, int]:
@@ -267,13 +267,13 @@ def right_arcs(distances: Squares, heads: Sequence[int], counted: Sequence[bool]
     words = np.flatnonzero(counted)
     if len(words) < 2:
         return 0, 0
-    gold = {(min(one, head), max(one, head)) for one, head in enumerate(heads) if head >= 0}
-    gold = {(one, other) for one, other in gold if counted[one] and counted[other]}
-    found = {(int(words[one]), int(words[other])) for one, other in spanning_tree(distances[np.ix_(words, words)])}
-    return len(gold & found), len(gold)
+    gold = {(min(word, head), max(word, head)) for word, head in enumerate(heads) if head >= 0}
+    gold = {(word, other) for word, other in gold if counted[word] and counted[other]}
+    arcs = {(int(words[word]), int(words[other])) for word, other in spanning_tree(distances[np.ix_(words, words)])}
+    return len(gold & arcs), len(gold)
 
 
-def rank_correlation(one: Squares, other: Squares) -> float:
+def rank_correlation(first_distances: Squares, second_distances: Squares) -> float:
     """Return the mean over words of Spearman's correlation of the distances from that word; NaN if undefined.
 
     The distance of a word from itself is included, as in the authors' code.
@@ -281,7 +281,10 @@ def rank_correlation(one: Squares, other: Squares) -> float:
     from scipy.stats import rankdata
 
     # Ranks from 1 to W have the mean (W + 1) / 2.
-    centred = [rankdata(distances, axis=-1) - (distances.shape[-1] + 1) / 2 for distances in (one, other)]
+    centred = [
+        rankdata(distances, axis=-1) - (distances.shape[-1] + 1) / 2
+        for distances in (first_distances, second_distances)
+    ]
     sizes = np.sqrt(np.square(centred[0]).sum(-1) * np.square(centred[1]).sum(-1))
     with np.errstate(invalid="ignore", divide="ignore"):
         each: Floats = (centred[0] * centred[1]).sum(-1) / sizes

@@ -30,7 +30,7 @@ class TunedLens:
         self.bias = bias
 
     @classmethod
-    def trained(
+    def train(
         cls,
         language: LanguageModel,
         states: Floats,
@@ -43,7 +43,7 @@ class TunedLens:
         the start if no pass improves on it. Calls `advance` with the states of each step.
         """
         device = language.head.pieces.device
-        near = AffineLens.fitted(states.astype(np.float64), last.astype(np.float64))
+        near = AffineLens.fit(states.astype(np.float64), last.astype(np.float64))
         # x + shift + (x - mean) @ change, as one product and one sum.
         start = np.eye(states.shape[1]) + near.change, near.shift - near.mean @ near.change
         lens = [torch.from_numpy(part).to(device, torch.float32).requires_grad_() for part in start]
@@ -66,7 +66,7 @@ class TunedLens:
                     optimizer.step()
                     advance(len(part))
                 now = _Candidate.of(language, lens, inputs[judging], ends[judging])
-                best = min(best, now, key=lambda one: one.loss)
+                best = min(best, now, key=lambda candidate: candidate.loss)
         finally:
             language.learner.train(training)
         return cls(*best.lens)
@@ -102,5 +102,5 @@ def divergence(language: LanguageModel, last: Tensor, states: Tensor, lens: list
     weight, bias = lens
     with torch.no_grad():
         wanted = language.head.scores(last).float().log_softmax(-1)
-    found = language.head.scores(states @ weight + bias).float().log_softmax(-1)
-    return functional.kl_div(found, wanted, reduction="sum", log_target=True)
+    log_predictions = language.head.scores(states @ weight + bias).float().log_softmax(-1)
+    return functional.kl_div(log_predictions, wanted, reduction="sum", log_target=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from osbert.reports.page import Section, paragraph, table
 from osbert.terminal import in_columns
-from osbert_lab.analysis.figures import Figure, Floats, named
+from osbert_lab.analysis.figures import Figure, Floats, select_figures
 from osbert_lab.analysis.kinds.coreference import NEAREST, RANDOM, SAME, Coreference
 from osbert_lab.analysis.kinds.heads import ENTROPIES, NAMES, STRONG, UNIFORM, Heads
 from osbert_lab.analysis.kinds.relations import CHOSEN, OFFSET, Relations
@@ -97,7 +97,7 @@ def _results(found: ModelAnalysis) -> dict[str, Any]:
 
 
 def _layers(heads: Sequence[Figure], name: str) -> dict[int, Figure]:
-    return {int(one.where["layer"]): one for one in named(heads, f"layer_{name}")}
+    return {int(one.where["layer"]): one for one in select_figures(heads, f"layer_{name}")}
 
 
 def entropy_rows(heads: Sequence[Figure]) -> Rows:
@@ -106,7 +106,7 @@ def entropy_rows(heads: Sequence[Figure]) -> Rows:
     of_first = _layers(heads, beginning)
     rows = []
     for layer, one in _layers(heads, whole).items():
-        each = [head.value for head in named(heads, whole) if head.where["layer"] == layer]
+        each = [head.value for head in select_figures(heads, whole) if head.where["layer"] == layer]
         first = f"{of_first[layer].value:.2f}" if layer in of_first else "-"
         ends = [f"{min(each):.2f}", f"{max(each):.2f}"]
         rows.append([str(layer), f"{one.value:.2f}", *ends, first, f"{one.baselines[UNIFORM]:.2f}"])
@@ -130,7 +130,7 @@ def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
 
 def _parts(heads: Sequence[Figure]) -> list[str]:
     """Return the targets of attention that were measured: a tokenizer may have no [CLS] or [SEP]."""
-    return [name for name in NAMES if any(one.value > 0 for one in named(heads, f"layer_{name}"))]
+    return [name for name in NAMES if any(one.value > 0 for one in select_figures(heads, f"layer_{name}"))]
 
 
 def _part_head(heads: Sequence[Figure]) -> list[str]:
@@ -152,7 +152,7 @@ def part_rows(heads: Sequence[Figure]) -> Rows:
 def strong_sentences(heads: Sequence[Figure]) -> Iterator[str]:
     """Yield a sentence on the heads that give over half of their attention to one target."""
     for name in _parts(heads):
-        strong = [f"{_head(one)} ({one.value:.0%})" for one in named(heads, name) if one.value > STRONG]
+        strong = [f"{_head(one)} ({one.value:.0%})" for one in select_figures(heads, name) if one.value > STRONG]
         if strong:
             yield f"Over half to {NAMES[name]}: {', '.join(strong)}."
 
@@ -185,7 +185,7 @@ def link_rows(links: Sequence[Figure]) -> Rows:
             " to ".join(f"{end:.1%}" for end in one.interval or ()),
             *(f"{one.baselines[name]:.1%}" if name in one.baselines else "-" for name in (NEAREST, SAME, RANDOM)),
         ]
-        for one in named(links, "coreference")
+        for one in select_figures(links, "coreference")
     ]  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.terminal import in_columns
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, UNIFORM
 from osbert_lab.analysis.run import ModelAnalysis
 from osbert_lab.papers.analysed import AnalysisPlan, PaperComparison
@@ -67,7 +67,7 @@ class ProbingPlan(AnalysisPlan):
             for number, (task, one) in enumerate(results.items())
         ]
         plot = line_plot(curves, title="Accuracy of linear probes", percent=True, across="layer (0: embeddings)")
-        picture = explained(plot, plain=best_layers(results), caution=USED)
+        picture = explain_picture(plot, plain=best_layers(results), caution=USED)
         parts = [picture, table(rows, head=HEAD), *map(paragraph, said)]
         return PaperComparison(
             results={"tasks": results},
@@ -85,14 +85,14 @@ def best_layers(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
     """Summarise an analysis over all layers; `name`: the name of a layer's accuracy."""
-    layers, bits = named(figures, name), named(figures, f"{name}_bits")
+    layers, bits = select_figures(figures, name), select_figures(figures, f"{name}_bits")
     # Of equal layers the lowest.
     best = max(layers, key=lambda one: one.value)
-    [centre] = named(figures, f"{name}_centre")
-    expected = named(figures, f"{name}_expected_layer")
+    [centre] = select_figures(figures, f"{name}_centre")
+    expected = select_figures(figures, f"{name}_expected_layer")
     return {
         "accuracy": [one.value for one in layers],
-        "selectivity": [one.value for one in named(figures, f"{name}_selectivity")],
+        "selectivity": [one.value for one in select_figures(figures, f"{name}_selectivity")],
         "bits": [one.value for one in bits],
         "uniform_bits": bits[0].baselines[UNIFORM] if bits else None,
         "best": best.record(),

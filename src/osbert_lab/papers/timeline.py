@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from osbert.reports.plot import BOTTOM, LETTER, TOP, WIDTH, fitted, picture, short, ticks
+from osbert.reports.plot import BOTTOM, LETTER, TOP, WIDTH, fit_text, picture, short, ticks
 
 ROW = 24
 """Height of a line."""
@@ -59,8 +59,8 @@ def timeline(rows: Sequence[TimelineRow], series: Sequence[str], *, title: str) 
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{bottom + 18}">{short(value)}</text>')
     before = 0
-    for place, row in enumerate(rows):
-        top = TOP + ROW * place
+    for index, row in enumerate(rows):
+        top = TOP + ROW * index
         if row.year != before:
             parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{top}" y2="{top}"/>')
             parts.append(f'<text class="tick" x="4" y="{top + ROW / 2 + 4:g}">{row.year}</text>')
@@ -110,9 +110,9 @@ def _name(name: str, taken: Sequence[tuple[float, float]], y: float) -> str:
         edge = max(edge, end)
     wanted = LETTER * len(name)
     left, right = next(
-        (one for one in spaces if one[1] - one[0] >= wanted), max(spaces, key=lambda one: one[1] - one[0])
+        (space for space in spaces if space[1] - space[0] >= wanted), max(spaces, key=lambda space: space[1] - space[0])
     )
-    shown = escape(fitted(name, right - left))
+    label = escape(fit_text(name, right - left))
     if right == first:  # to the left of its points: it ends there
-        return f'<text class="end" x="{right:.1f}" y="{y + 4:g}">{shown}</text>'
-    return f'<text x="{left:.1f}" y="{y + 4:g}">{shown}</text>'
+        return f'<text class="end" x="{right:.1f}" y="{y + 4:g}">{label}</text>'
+    return f'<text x="{left:.1f}" y="{y + 4:g}">{label}</text>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.scatter import Spot, scatter_plot
 
@@ -31,5 +31,5 @@ def test_a_scatter_plot_keeps_its_proportions_inside_of_the_picture() -> None:
 
 
 def test_sentences_stand_above_and_below_a_picture() -> None:
-    said = explained(scatter_plot([], title="t"), plain="more & more", caution="not <all>")
+    said = explain_picture(scatter_plot([], title="t"), plain="more & more", caution="not <all>")
     assert said.index("more &amp; more") < said.index("<svg") < said.index("not &lt;all&gt;") < said.index("</figure>")

@@ -12,9 +12,9 @@ from osbert_lab.analysis.probe import (
     MixedProbe,
     choose_strength,
     codelength,
+    compute_expected_layer,
     control_labels,
     cumulative,
-    expected_layer,
 )
 
 RNG = np.random.default_rng(0)
@@ -66,17 +66,19 @@ def test_a_label_that_training_lacks_costs_no_more_than_one_that_it_had_once() -
 def test_a_mix_of_layers_turns_to_the_one_that_holds_the_labels_whatever_its_scale() -> None:
     layers = np.stack([9 * RNG.normal(size=STATES.shape), 9 * RNG.normal(size=STATES.shape), STATES / 9])
     probe = MixedProbe(layers, LABELS, 3, strength=1e-3)
-    assert probe.shares.sum() == pytest.approx(1) and probe.shares[2] > 0.8
+    assert probe.layer_weights.sum() == pytest.approx(1) and probe.layer_weights[2] > 0.8
     assert (probe.predict(layers) == LABELS).mean() > 0.9
     right, shares = cumulative((layers[:, :200], layers[:, 200:]), (LABELS[:200], LABELS[200:]), 3, 1e-2)
     scores = right.mean(axis=1)
-    assert shares == pytest.approx(MixedProbe(layers[:, :200], LABELS[:200], 3, strength=1e-2).shares)
-    assert expected_layer(scores) == pytest.approx(2, abs=0.5) and math.isnan(expected_layer(scores[::-1]))
+    assert shares == pytest.approx(MixedProbe(layers[:, :200], LABELS[:200], 3, strength=1e-2).layer_weights)
+    assert compute_expected_layer(scores) == pytest.approx(2, abs=0.5) and math.isnan(
+        compute_expected_layer(scores[::-1])
+    )
 
 
 def test_layers_that_hold_the_labels_alike_share_the_mix_whatever_the_penalty() -> None:
     layers = np.stack([STATES + 3 * RNG.normal(size=STATES.shape) for _ in range(2)])
     for strength in (1e-3, 1e-1):
-        shares = MixedProbe(layers, LABELS, 3, strength=strength).shares
+        shares = MixedProbe(layers, LABELS, 3, strength=strength).layer_weights
         assert 0.3 < shares[0] < 0.7, strength
     assert (MixedProbe(np.zeros((1, 300, 4)), LABELS[:300], 3, strength=1e-3).predict(np.zeros((1, 9, 4))) >= 0).all()

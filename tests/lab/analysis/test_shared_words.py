@@ -7,7 +7,7 @@ import torch
 
 from osbert.data.pack import Packer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
-from osbert_lab.analysis.shared_words import shared_sample, word_states, word_tokens
+from osbert_lab.analysis.shared_words import draw_shared_sample, word_states, word_tokens
 
 WHOLE = Packer(tokenizer=Tokenizer([*SPECIALS, "good", "films", "bad", "play", "."]), length=16)
 PARTS = Packer(tokenizer=Tokenizer([*SPECIALS, "good", "film", "##s", "b", "##a", "##d", "."]), length=8)
@@ -31,7 +31,7 @@ def test_texts_are_the_same_for_all_and_each_draws_one_word() -> None:
         "good good",
         "bad films . good films . bad play good bad play . good",
     ] * 20
-    found = shared_sample(texts, [PARTS, WHOLE], count=100, shortest=4, rng=np.random.default_rng(0))
+    found = draw_shared_sample(texts, [PARTS, WHOLE], count=100, shortest=4, rng=np.random.default_rng(0))
     parts, whole = found.samples
     assert len(parts) == len(whole) == 60 and parts.short == 20 and parts.read == 80  # "play" is unknown, and short
     drawn = set()

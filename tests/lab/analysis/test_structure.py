@@ -67,7 +67,7 @@ def test_a_mix_looks_at_the_layer_that_is_a_tree_and_its_code_is_short_there(rot
     noise = [rng.normal(size=(len(one), WIDTH)) for one in heads]
     layers = [np.stack([below, vectors(one, rotation)]) for one, below in zip(heads, noise, strict=True)]
     apart = [tree_distances(one) for one in heads]
-    assert StructuralProbe([*map(MeasuredTree, layers, apart)], seed=0).shares[1] > 0.8
+    assert StructuralProbe([*map(MeasuredTree, layers, apart)], seed=0).layer_weights[1] > 0.8
     below, above = (
         tree_codelength([MeasuredTree(states[at], far) for states, far in zip(layers, apart)], seed=0) for at in (0, 1)
     )

@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
 from osbert.remote.addresses import local_copy, shown
-from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verified_text
+from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verification_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
 
@@ -82,7 +82,7 @@ def show(
     corpus = open_corpus(folder)
     if verify:
         corpus.verify()
-        say(console, verified_text(corpus))
+        say(console, verification_text(corpus))
         for line in changed_text(corpus):
             say(console, line)
     console.print(report_text(shown(folder), corpus.report))

@@ -17,7 +17,7 @@ from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.reports.mask_text import MaskRates, count_rates, legend, marked, rates_table
+from osbert.reports.mask_text import MaskRates, count_rates, legend, rates_table, show_masks
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 
 SAMPLED = 2_000
@@ -45,7 +45,7 @@ class MaskSample:
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield marked(example, self.pieces, tokenizer, objectives)
+            yield show_masks(example, self.pieces, tokenizer, objectives)
         yield Text()
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
         yield rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)

@@ -21,7 +21,7 @@ class Arcs(LayerProbes):
     """The labelled arcs of trees; the guess without a model uses both parts of speech and the direction."""
 
     reads = "trees"
-    place = 12
+    position = 12
     name = "arcs"
     says = "the relation of two words"
     unit = "dependents"

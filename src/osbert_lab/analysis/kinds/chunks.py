@@ -12,7 +12,7 @@ class Chunks(LayerProbes):
     """The words of sentences with their chunk labels; the guess without a model is the word's most frequent label."""
 
     reads = "chunks"
-    place = 11
+    position = 11
     name = "chunks"
     says = "the chunk of a word"
     clue = "most frequent chunk label of the word"
@@ -23,6 +23,6 @@ class Chunks(LayerProbes):
         assert placed is not None
         states = text.word_states
         for number, (word, label) in enumerate(zip(placed.words, placed.labels, strict=True)):
-            own = states[:, number, None].copy()
+            word_states = states[:, number, None].copy()
             known = word.lower()
-            yield placed.part, ProbedItem(text=text.number, label=label, word=known, clue=known, states=own)
+            yield placed.part, ProbedItem(text=text.number, label=label, word=known, clue=known, states=word_states)

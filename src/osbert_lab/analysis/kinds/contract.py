@@ -101,7 +101,7 @@ class Investigation:
     """Whether it needs a model with attention."""
     least: ClassVar[str] = ""
     """The least data for any figure, as a phrase; "" if any data is enough."""
-    place: ClassVar[int]
+    position: ClassVar[int]
     """Its position in the report; sections are sorted by it."""
 
     @classmethod

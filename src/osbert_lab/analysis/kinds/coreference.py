@@ -21,10 +21,10 @@ from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert_lab.analysis.coreference_files import MentionLink
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.kinds.relations import by_word
 from osbert_lab.analysis.linked import LinkedItem
@@ -49,31 +49,33 @@ Hits = NDArray[np.int64]
 
 def answers(words: Tensor, links: Sequence[MentionLink]) -> NDArray[np.bool_]:
     """Return whether each head is right about each link (n, H), from attention by word (H, W, W)."""
-    found = []
+    link_hits = []
     for link in links:
         candidates = torch.tensor(link.candidates, device=words.device)
         # The row of the mention restricted to its candidates (H, candidates); argmax gives one answer per head.
         chosen = candidates[words[:, link.mention].index_select(-1, candidates).argmax(-1)]
-        found.append([int(one) in link.right for one in chosen.tolist()])
-    return np.array(found, bool)
+        link_hits.append([int(candidate) in link.right for candidate in chosen.tolist()])
+    return np.array(link_hits, bool)
 
 
 def nearest(link: MentionLink) -> int:
     """Return the nearest candidate in words; of two equally near ones, the earlier."""
-    return min(link.candidates, key=lambda place: (abs(place - link.mention), place > link.mention))
+    return min(link.candidates, key=lambda candidate: (abs(candidate - link.mention), candidate > link.mention))
 
 
 def same_word(words: Sequence[str], link: MentionLink) -> int | None:
     """Return the nearest candidate that is the same word (case ignored), None if there is none."""
-    own = words[link.mention].lower()
-    return next((place for place in reversed(link.candidates) if words[place].lower() == own), None)
+    mention_word = words[link.mention].lower()
+    return next(
+        (candidate for candidate in reversed(link.candidates) if words[candidate].lower() == mention_word), None
+    )
 
 
 class Coreference(Experiment):
     """The accuracy of each head for mentions of each kind."""
 
     reads = "coreference"
-    place = 4
+    position = 4
 
     def work(self, model: AnalysedModel, sample: ItemSample[LinkedItem]) -> int:
         """Return twice the tokens of all texts: the model and one with random weights read them."""
@@ -88,7 +90,7 @@ class Coreference(Experiment):
                 kinds = [link.kind for link in item.text.links]
                 # Ambiguous pronouns of GAP have a figure of their own and are not part of "all mentions".
                 for kind in {*kinds, *([ALL] if kinds[0] != ORDER[-1] else [])}:
-                    which = [kind in (ALL, one) for one in kinds]
+                    which = [kind in (ALL, link_kind) for link_kind in kinds]
                     counts[kind, item.part] = counts.get((kind, item.part), 0) + sum(which)
                     for name, right in hits.items():
                         key = kind, item.part, name
@@ -103,12 +105,15 @@ class Coreference(Experiment):
         random = fresh(model.backbone, model.seed)
         for item in sample.items:
             words, links = item.text.words, item.text.links
-            example, tokens = item.laid_out(model.packer)
+            example, tokens = item.lay_out(model.packer)
             batch = collate([example]).to(next(model.backbone.parameters()).device)
             pieces = torch.from_numpy(tokens).to(batch.ids.device)
 
             def by_heads(backbone: Backbone) -> NDArray[np.bool_]:
-                layers = [answers(by_word(one, pieces.to(one)), links) for (one,) in backbone.weights(batch)]  # noqa: B023
+                layers = [
+                    answers(by_word(weights, pieces.to(weights)), links)  # noqa: B023
+                    for (weights,) in backbone.weights(batch)  # noqa: B023
+                ]
                 return np.stack(layers, axis=1)  # (n, L, H)
 
             yield (
@@ -126,14 +131,14 @@ class Coreference(Experiment):
     def section(figures: Sequence[Figure]) -> Section:
         """Return the accuracies with their intervals, and the table of heads."""
         heading = "What heads know of coreference"
-        found = named(figures, "coreference")
-        if not found:
+        accuracies = select_figures(figures, "coreference")
+        if not accuracies:
             return Section(heading=heading, parts=[paragraph(f"There are fewer than {LEAST} mentions in a part.")])
-        best = max(found, key=lambda one: one.value - max(_others(one)))
+        best = max(accuracies, key=lambda figure: figure.value - max(_others(figure)))
         above = best.interval is not None and best.interval[0] > max(_others(best))
         plain = (
             f"Head {_head(best)} is right about {best.value:.0%} of {best.n:,} {best.where['mentions']}, the best "
-            f"other answer ({max(best.baselines, key=lambda name: _known(best, name))}) about "
+            f"other answer ({max(best.baselines, key=lambda name: _baseline_value(best, name))}) about "
             f"{max(_others(best)):.0%}: "
             + ("better, even at the lower end of its interval." if above else "no head is surely better.")
         )
@@ -143,10 +148,10 @@ class Coreference(Experiment):
         )
         rows = [
             IntervalRow(
-                name=str(one.where["mentions"]), value=one.value, interval=one.interval or (np.nan, np.nan),
-                note=f"{one.n:,}",
+                name=str(figure.where["mentions"]), value=figure.value, interval=figure.interval or (np.nan, np.nan),
+                note=f"{figure.n:,}",
             )
-            for one in found
+            for figure in accuracies
         ]  # fmt: skip
         plot = interval_plot(
             rows, title="Mentions whose antecedent a head attends to most, 95% intervals (Wilson)", ends=(0, 1)
@@ -154,14 +159,14 @@ class Coreference(Experiment):
         names = (NEAREST, SAME, RANDOM)
         lines = [
             [
-                str(one.where["mentions"]), f"{one.n:,}", _head(one), f"{one.value:.1%}",
-                " to ".join(f"{end:.1%}" for end in one.interval or ()),
-                *(f"{one.baselines[name]:.1%}" if name in one.baselines else "" for name in names),
+                str(figure.where["mentions"]), f"{figure.n:,}", _head(figure), f"{figure.value:.1%}",
+                " to ".join(f"{end:.1%}" for end in figure.interval or ()),
+                *(f"{figure.baselines[name]:.1%}" if name in figure.baselines else "" for name in names),
             ]
-            for one in found
+            for figure in accuracies
         ]  # fmt: skip
         listed = table(lines, head=("mentions", "n", "head", "right", "95% interval", *names))
-        return Section(heading=heading, parts=[explained(plot, plain=plain, caution=caution), listed])
+        return Section(heading=heading, parts=[explain_picture(plot, plain=plain, caution=caution), listed])
 
 
 def _figure(
@@ -193,12 +198,12 @@ def _best(kind: str, name: str, tallies: dict[tuple[str, str, str], Hits]) -> tu
     return (int(layer), int(head)), int(tallies[kind, "score", name][layer, head])
 
 
-def _known(figure: Figure, name: str) -> float:
+def _baseline_value(figure: Figure, name: str) -> float:
     return figure.baselines[name] if name != FLATTERED else -1.0
 
 
 def _others(figure: Figure) -> list[float]:
-    return [_known(figure, name) for name in figure.baselines]
+    return [_baseline_value(figure, name) for name in figure.baselines]
 
 
 def _head(figure: Figure) -> str:

@@ -21,11 +21,11 @@ from torch.nn import functional
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 from osbert_lab.analysis.erasure import Eraser, LabelledMoments
-from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, named
+from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.hooks import Change, change_states
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.model import AnalysedModel
@@ -64,7 +64,7 @@ class Erasure(Experiment):
     reads = "trees"
     needs_attention = False
     least = f"trees to fit on, with two labels or more, and {LEAST} masked pieces in those to score"
-    place = 15
+    position = 15
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
@@ -74,7 +74,7 @@ class Erasure(Experiment):
     def work(self, model: AnalysedModel, sample: TextSample) -> int:
         """Return an estimate of the tokens read: the trees drawn have about as many tokens as the others."""
         parts = [placed.part for placed in sample.trees]
-        drawn = {part: min(most, sum(one == part for one in parts)) for part, most in TREES.items()}
+        drawn = {part: min(most, sum(tree_part == part for tree_part in parts)) for part, most in TREES.items()}
         # Before an erasure, and after one of each label and of as many random directions in each layer.
         passes = {"select": 1, "score": 1 + 2 * len(LABELS) * len(model.backbone.stack)}
         return sum(drawn[part] * passes[part] for part in TREES) * sample.tokens // max(1, len(sample))
@@ -82,18 +82,20 @@ class Erasure(Experiment):
     def measure(self, model: AnalysedModel, sample: TextSample, advance: Advance) -> list[Figure]:
         """Return the cost of each erasure in nats per masked piece; [] for too few pieces or a single label value."""
         training = [placed.tree for placed in sample.trees if placed.part == "select"]
-        values = {label: {one for tree in training for one in read(tree)} - {"_"} for label, read in LABELS.items()}
-        names = {label: sorted(own) for label, own in values.items() if len(own) > 1}
-        parts = {part: _masked(model, sample, part, names) for part in TREES}
-        count = sum(len(one.example.targets[model.masks.target].labels) for one in parts["score"]) if model.masks else 0
+        values = {label: {value for tree in training for value in read(tree)} - {"_"} for label, read in LABELS.items()}
+        names = {label: sorted(label_values) for label, label_values in values.items() if len(label_values) > 1}
+        parts = {part: _mask_trees(model, sample, part, names) for part in TREES}
+        count = (
+            sum(len(tree.example.targets[model.masks.target].labels) for tree in parts["score"]) if model.masks else 0
+        )
         if count < LEAST or not names or not parts["select"]:
             return []
         moments = _moments(model, parts["select"], names, advance)
         before = _losses(model, parts["score"], None, advance)
         return [
-            self._cost(model, parts["score"], before, (label, layer, one), advance)
+            self._cost(model, parts["score"], before, (label, layer, layer_moments), advance)
             for label in names
-            for layer, one in enumerate(moments[label])
+            for layer, layer_moments in enumerate(moments[label])
         ]
 
     def _cost(
@@ -127,11 +129,17 @@ class Erasure(Experiment):
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the costs of the erasure and of random directions, by layer."""
-        found = named(figures, "erasure_cost")
-        labels = [label for label in LABELS if any(one.where["label"] == label for one in found)]
-        groups = {label: [one for one in found if one.where["label"] == label] for label in labels}
+        costs = select_figures(figures, "erasure_cost")
+        labels = [label for label in LABELS if any(figure.where["label"] == label for figure in costs)]
+        groups = {label: [figure for figure in costs if figure.where["label"] == label] for label in labels}
         curves = [
-            (name, [(float(one.where["layer"]), one.baselines[RANDOM] if random else one.value) for one in some])
+            (
+                name,
+                [
+                    (float(figure.where["layer"]), figure.baselines[RANDOM] if random else figure.value)
+                    for figure in some
+                ],
+            )
             for label, some in groups.items()
             for random, name in ((False, label), (True, f"as many {RANDOM}"))
         ]
@@ -148,12 +156,12 @@ class Erasure(Experiment):
             "anew in other words. The random directions are as many, and need not vary as much."
         )
         heading = "Whether what probes find is used"
-        return Section(heading=heading, parts=[explained(plot, plain=plain, caution=caution)])
+        return Section(heading=heading, parts=[explain_picture(plot, plain=plain, caution=caution)])
 
 
 def _worst(label: str, figures: Sequence[Figure]) -> str:
     """Describe in which layer the erasure costs most above that of random directions."""
-    worst = max(figures, key=lambda one: one.value - one.baselines[RANDOM])
+    worst = max(figures, key=lambda figure: figure.value - figure.baselines[RANDOM])
     low, high = worst.interval or (worst.value, worst.value)
     return (
         f"Without the {label} in layer {worst.where['layer']} a masked piece costs {worst.value:.2f} nats more "
@@ -162,37 +170,41 @@ def _worst(label: str, figures: Sequence[Figure]) -> str:
     )
 
 
-def _masked(
+def _mask_trees(
     model: AnalysedModel, sample: TextSample, part: str, names: Mapping[str, Sequence[str]]
 ) -> list[_MaskedTree]:
     """Return a sample of masked trees of a part, always the same. `names`: the values of each label."""
     assert model.masks is not None
-    numbers = {label: {name: number for number, name in enumerate(own)} for label, own in names.items()}
+    numbers = {
+        label: {name: number for number, name in enumerate(label_values)} for label, label_values in names.items()
+    }
     # "select" and "score" differ in length, which gives each part its own stream.
     rng = np.random.default_rng([model.seed, len(part)])
     chosen = [number for number, placed in enumerate(sample.trees) if placed.part == part]
     drawn = sorted(rng.permutation(chosen)[: TREES[part]].tolist())
-    found: list[_MaskedTree] = []
+    masked_trees: list[_MaskedTree] = []
     for number in drawn:
         placed = sample.trees[number]
         # argmax over the words of a 0/1 column is the word of the token; all-zero columns are special pieces.
         words = np.where(placed.tokens.any(0), placed.tokens.argmax(0), NOTHING)  # (T,)
         labels = {
             # The appended element is what index -1 (no word) picks.
-            label: np.array([own.get(name, NOTHING) for name in LABELS[label](placed.tree)] + [NOTHING])[words]
-            for label, own in numbers.items()
+            label: np.array([value_numbers.get(name, NOTHING) for name in LABELS[label](placed.tree)] + [NOTHING])[
+                words
+            ]
+            for label, value_numbers in numbers.items()
         }
         masked = with_predicted_part(
             sample.examples[number], model.masks.target, MASKED, rng, mask=model.packer.tokenizer.mask
         )
         assert masked is not None, "a tree has words"
-        found.append(_MaskedTree(replace(masked, record=len(found)), labels))
-    return found
+        masked_trees.append(_MaskedTree(replace(masked, record=len(masked_trees)), labels))
+    return masked_trees
 
 
 def _batches(trees: Sequence[_MaskedTree]) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
     """Yield batches of trees, and for each label its number (N,) for each token."""
-    for batch in micro_batches([one.example for one in trees], TOKENS):
+    for batch in micro_batches([tree.example for tree in trees], TOKENS):
         rows = [trees[record].labels for record in batch.records.tolist()]
         yield batch, {label: torch.from_numpy(np.concatenate([row[label] for row in rows])) for label in rows[0]}
 
@@ -202,14 +214,17 @@ def _moments(
 ) -> dict[str, list[LabelledMoments]]:
     """Return the moments of the words' states for each label and layer, from one pass for all labels."""
     width = model.backbone.architecture.width
-    found = {label: [LabelledMoments(width, len(own)) for _ in model.backbone.stack] for label, own in names.items()}
+    moments = {
+        label: [LabelledMoments(width, len(label_values)) for _ in model.backbone.stack]
+        for label, label_values in names.items()
+    }
 
-    def noted(layer: int, labels: Mapping[str, Tensor]) -> Change:
+    def record_states(layer: int, labels: Mapping[str, Tensor]) -> Change:
         def note(values: Tensor) -> Tensor:
             states = values.float().cpu().numpy()
-            for label, own in labels.items():
-                there = own != NOTHING
-                found[label][layer].add(states[there.numpy()], own[there].numpy())
+            for label, numbers in labels.items():
+                has_label = numbers != NOTHING
+                moments[label][layer].add(states[has_label.numpy()], numbers[has_label].numpy())
             return values
 
         return note
@@ -217,11 +232,11 @@ def _moments(
     changes: dict[int, Change] = {}
     changed = change_states(model.learner, changes)
     for batch, labels in _batches(trees):
-        changes.update({layer: noted(layer, labels) for layer in range(len(model.backbone.stack))})
+        changes.update({layer: record_states(layer, labels) for layer in range(len(model.backbone.stack))})
         with evaluating(changed) as device:
             changed.states(batch.to(device))
         advance(batch.tokens)
-    return found
+    return moments
 
 
 def _losses(
@@ -229,7 +244,7 @@ def _losses(
 ) -> Floats:
     """Return the loss of each masked piece in nats. `erased`: (label, layer, eraser), None for no erasure."""
     assert model.masks is not None
-    found: list[Floats] = []
+    losses: list[Floats] = []
 
     def without(eraser: Eraser, words: Tensor) -> Change:
         return lambda values: torch.where(words.to(values.device)[:, None], eraser.apply(values), values)
@@ -240,9 +255,9 @@ def _losses(
         if erased:
             changes[erased[1]] = without(erased[2], labels[erased[0]] != NOTHING)
         with evaluating(changed) as device:
-            there = batch.to(device)
-            scores = model.masks.outputs(changed.states(there), there).float()
-            gold = there.targets[model.masks.target].labels
-            found.append(functional.cross_entropy(scores, gold, reduction="none").double().cpu().numpy())
+            device_batch = batch.to(device)
+            scores = model.masks.outputs(changed.states(device_batch), device_batch).float()
+            gold = device_batch.targets[model.masks.target].labels
+            losses.append(functional.cross_entropy(scores, gold, reduction="none").double().cpu().numpy())
         advance(batch.tokens)
-    return np.concatenate(found)
+    return np.concatenate(losses)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, table
-from osbert_lab.analysis.figures import Figure, named
-from osbert_lab.analysis.judgements import FactRelation, laid_out
+from osbert_lab.analysis.figures import Figure, select_figures
+from osbert_lab.analysis.judgements import FactRelation, lay_out_pieces
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.sample import ItemSample
@@ -32,7 +32,7 @@ class Facts(LanguageExperiment):
     """The answers of a masked language model to facts in several wordings."""
 
     reads = "facts"
-    place = 43
+    position = 43
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
@@ -44,31 +44,37 @@ class Facts(LanguageExperiment):
     def measure(self, model: AnalysedModel, sample: ItemSample[FactRelation], advance: Advance) -> list[Figure]:
         """Return the three figures of each relation, and their means."""
         assert model.language is not None
-        found = []
+        figures = []
         for relation in sample.items:
-            examples = [laid_out(one, model.packer) for _, sentences in relation.facts for one in sentences]
+            examples = [
+                lay_out_pieces(sentence, model.packer) for _, sentences in relation.facts for sentence in sentences
+            ]
             logs = model.language.candidates(examples, np.array(relation.objects))
             answers = logs.argmax(-1).reshape(len(relation.facts), -1)  # (facts, patterns)
-            found += _figures(relation, answers, model.seed)
+            figures += _figures(relation, answers, model.seed)
             advance(sum(map(len, examples)))
-        return [*found, *(_mean(named(found, name)) for name in NAMES if named(found, name))]
+        return [*figures, *(_mean(select_figures(figures, name)) for name in NAMES if select_figures(figures, name))]
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the accuracy of each relation beside the most frequent object, and a table of all three."""
-        relations = sorted((one for one in named(figures, "facts") if one.where), key=lambda one: -one.value)
-        means = {one.name: one for one in figures if not one.where}
-        by = {(one.name, one.where.get("relation")): one for one in figures}
+        relations = sorted(
+            (figure for figure in select_figures(figures, "facts") if figure.where), key=lambda figure: -figure.value
+        )
+        means = {figure.name: figure for figure in figures if not figure.where}
+        by = {(figure.name, figure.where.get("relation")): figure for figure in figures}
         accuracy, consistency = means["facts"], means.get("facts_consistent")
         rows = [
             IntervalRow(
-                name=str(one.where["relation"]), value=one.value, interval=one.interval or (one.value, one.value),
-                note=f"{one.baselines[MAJORITY]:.0%}",
+                name=str(figure.where["relation"]),
+                value=figure.value,
+                interval=figure.interval or (figure.value, figure.value),
+                note=f"{figure.baselines[MAJORITY]:.0%}",
             )
-            for one in relations
+            for figure in relations
         ]  # fmt: skip
         alike = f" Two ways of asking get the same answer in {consistency.value:.1%}." if consistency else ""
-        picture = explained(
+        picture = explain_picture(
             interval_plot(rows, title="Facts that are right, by relation", ends=(0, 1)),
             plain=f"The right object is the likeliest in {accuracy.value:.1%} of facts, the mean over relations; the "
             f"most frequent object of each, which needs no subject, is right in {accuracy.baselines[MAJORITY]:.1%}. It "
@@ -79,28 +85,28 @@ class Facts(LanguageExperiment):
         head = ["relation", "right", "most frequent object", "guessing", "consistent", "right with every pattern", "n"]
         lines = [
             [
-                "mean" if one is accuracy else str(one.where["relation"]),
-                *(f"{value:.1%}" for value in (one.value, one.baselines[MAJORITY], one.baselines[GUESSING])),
-                *(_shown(by.get((name, one.where.get("relation")))) for name in NAMES[1:]),
-                f"{one.n:,}",
+                "mean" if figure is accuracy else str(figure.where["relation"]),
+                *(f"{value:.1%}" for value in (figure.value, figure.baselines[MAJORITY], figure.baselines[GUESSING])),
+                *(_format_value(by.get((name, figure.where.get("relation")))) for name in NAMES[1:]),
+                f"{figure.n:,}",
             ]
-            for one in [*relations, accuracy]
+            for figure in [*relations, accuracy]
         ]
         return Section(heading="What it knows: facts", parts=[picture, table(lines, head=head)])
 
 
-def _shown(figure: Figure | None) -> str:
+def _format_value(figure: Figure | None) -> str:
     return "" if figure is None else f"{figure.value:.1%}"
 
 
 def _figures(relation: FactRelation, answers: np.ndarray, seed: int) -> list[Figure]:
     """Return the figures of a relation from its answers (facts, patterns)."""
-    right = answers == np.array([place for place, _ in relation.facts])[:, None]
+    right = answers == np.array([object_index for object_index, _ in relation.facts])[:, None]
     patterns = answers.shape[1]
     total = sum(relation.counts)
     majority = int(np.argmax(relation.counts))
     baselines = {
-        MAJORITY: float(np.mean([place == majority for place, _ in relation.facts])),
+        MAJORITY: float(np.mean([object_index == majority for object_index, _ in relation.facts])),
         GUESSING: 1 / len(relation.objects),
     }
     # Ordered pairs of patterns with the same answer, (facts,); each pattern with itself is subtracted.
@@ -110,8 +116,8 @@ def _figures(relation: FactRelation, answers: np.ndarray, seed: int) -> list[Fig
         values["facts_consistent"] = alike / (patterns * (patterns - 1))
         values["facts_always_right"] = right.all(1).astype(float)
     # Two independent guesses from the distribution of objects agree with probability sum p^2.
-    shares = np.array(relation.counts) / total
-    others = {"facts_consistent": {GUESSING: float(np.square(shares).sum())}}
+    object_rates = np.array(relation.counts) / total
+    others = {"facts_consistent": {GUESSING: float(np.square(object_rates).sum())}}
     return [
         Figure(
             name=name, where={"relation": relation.name}, value=float(each.mean()), n=len(each), unit="facts",
@@ -131,10 +137,10 @@ def _interval(name: str, each: NDArray[np.float64], seed: int) -> tuple[float, f
 
 def _mean(figures: Sequence[Figure]) -> Figure:
     """Return the mean over relations; its interval is for sampled relations (bootstrap)."""
-    values = [one.value for one in figures]
-    baselines = {name: float(np.mean([one.baselines[name] for one in figures])) for name in figures[0].baselines}
+    values = [figure.value for figure in figures]
+    baselines = {name: float(np.mean([figure.baselines[name] for figure in figures])) for name in figures[0].baselines}
     interval = bootstrap_interval(values, seed=figures[0].seed) if len(values) > 1 else None
     return replace(
-        figures[0], where={}, value=float(np.mean(values)), n=sum(one.n for one in figures), interval=interval,
+        figures[0], where={}, value=float(np.mean(values)), n=sum(figure.n for figure in figures), interval=interval,
         baselines=baselines,
     )  # fmt: skip

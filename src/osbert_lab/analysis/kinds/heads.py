@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, line_plot
 from osbert.terminal import counted
-from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, grid, named, places
+from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, grid, label_indices, select_figures
 from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass, TokenMarks
 
@@ -96,7 +96,7 @@ def uniform(length: int, *, causal: bool, window: int | None = None) -> Tensor:
 class Heads(Analysis):
     """Means over texts of the figures of each head."""
 
-    place = 1
+    position = 1
     least = "two texts"
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
@@ -122,14 +122,14 @@ class Heads(Analysis):
 
     def figures(self) -> list[Figure]:
         """Return each figure of each layer (the mean over its heads) and of each head."""
-        found = []
+        head_figures = []
         for means, names in ((self.layers, ("layer",)), (self.heads, ("layer", "head"))):
-            for place, where in places(means.mean.shape[:-1], *names):
+            for cell, where in label_indices(means.mean.shape[:-1], *names):
                 for number, name in enumerate(ALL):
-                    index = (*place, number)
+                    index = (*cell, number)
                     if means.n[index] > 1:  # a single text has no interval
-                        found.append(self._figure(means, index, name, where))
-        return found
+                        head_figures.append(self._figure(means, index, name, where))
+        return head_figures
 
     def _figure(self, means: RunningMeans, index: tuple[int, ...], name: str, where: dict[str, int | str]) -> Figure:
         return Figure(
@@ -147,8 +147,10 @@ class Heads(Analysis):
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the entropy by layer, and a map of all heads for each of the other figures."""
-        there = {name for name in NAMES if any(one.baselines[UNIFORM] > 0 for one in named(figures, name))}
-        maps = [_map(figures, name, what) for name, what in NAMES.items() if name in there]
+        present_names = {
+            name for name in NAMES if any(figure.baselines[UNIFORM] > 0 for figure in select_figures(figures, name))
+        }
+        maps = [_map(figures, name, what) for name, what in NAMES.items() if name in present_names]
         parts = [
             paragraph(
                 f"Means over {counted(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
@@ -163,22 +165,24 @@ class Heads(Analysis):
 
 
 def _entropy_plot(figures: Sequence[Figure]) -> str:
-    layers = named(figures, "layer_entropy")
-    evens = [(float(one.where["layer"]), one.baselines[UNIFORM]) for one in layers]
-    curve = [(float(one.where["layer"]), one.value) for one in layers]
+    layers = select_figures(figures, "layer_entropy")
+    evens = [(float(figure.where["layer"]), figure.baselines[UNIFORM]) for figure in layers]
+    curve = [(float(figure.where["layer"]), figure.value) for figure in layers]
     series = [
         Series(name="mean of the layer", points=curve),
         Series(
             name="a head",
-            points=[(float(one.where["layer"]), one.value) for one in named(figures, "entropy")],
+            points=[(float(figure.where["layer"]), figure.value) for figure in select_figures(figures, "entropy")],
             look="spots",
             color=1,
         ),
     ]
-    if beginning := [(float(one.where["layer"]), one.value) for one in named(figures, "layer_first_entropy")]:
+    if beginning := [
+        (float(figure.where["layer"]), figure.value) for figure in select_figures(figures, "layer_first_entropy")
+    ]:
         series.append(Series(name="mean, from [CLS] alone", points=beginning, color=2))
     series.append(Series(name="even over what a token sees", points=evens, color=5))
-    return explained(
+    return explain_picture(
         line_plot(series, title="Entropy of attention by layer, nats", across="layer"),
         plain=_broadest(layers),
         caution="Entropy grows with the length of a text: compare models on the same texts, and look at the dots, "
@@ -189,26 +193,26 @@ def _entropy_plot(figures: Sequence[Figure]) -> str:
 def _broadest(layers: Sequence[Figure]) -> str:
     """Describe in which layers attention is broadest and narrowest."""
 
-    def said(one: Figure) -> str:
-        even = one.baselines[UNIFORM]
-        return f"{one.value:.2f} nats, as if over {np.exp(one.value):.0f} tokens (even attention: {even:.2f})"
+    def describe(figure: Figure) -> str:
+        even = figure.baselines[UNIFORM]
+        return f"{figure.value:.2f} nats, as if over {np.exp(figure.value):.0f} tokens (even attention: {even:.2f})"
 
-    lowest, highest = min(layers, key=lambda one: one.value), max(layers, key=lambda one: one.value)
+    lowest, highest = min(layers, key=lambda figure: figure.value), max(layers, key=lambda figure: figure.value)
     if len(layers) == 1:
-        return f"The attention of the one layer has {said(lowest)}."
+        return f"The attention of the one layer has {describe(lowest)}."
     return (
-        f"Attention is broadest in layer {highest.where['layer']}: {said(highest)}; and narrowest in layer "
-        f"{lowest.where['layer']}: {said(lowest)}."
+        f"Attention is broadest in layer {highest.where['layer']}: {describe(highest)}; and narrowest in layer "
+        f"{lowest.where['layer']}: {describe(lowest)}."
     )
 
 
 def _values(figures: Sequence[Figure], name: str) -> tuple[Floats, dict[tuple[int, int], str]]:
     """Return the values (L, H) of a figure, and a note for each cell."""
     notes = {}
-    for one in named(figures, name):
-        layer, head = int(one.where["layer"]), int(one.where["head"])
-        ends = "" if one.interval is None else f", 95% interval {one.interval[0]:.3g} to {one.interval[1]:.3g}"
-        notes[layer - 1, head - 1] = f"head {layer}-{head}: {one.value:.3g}{ends}"
+    for figure in select_figures(figures, name):
+        layer, head = int(figure.where["layer"]), int(figure.where["head"])
+        ends = "" if figure.interval is None else f", 95% interval {figure.interval[0]:.3g} to {figure.interval[1]:.3g}"
+        notes[layer - 1, head - 1] = f"head {layer}-{head}: {figure.value:.3g}{ends}"
     return grid(figures, name, "layer", "head"), notes
 
 
@@ -217,7 +221,7 @@ def _map(figures: Sequence[Figure], name: str, what: str) -> str:
     layer, head = np.unravel_index(np.nanargmax(values), values.shape)
     even = _even(figures, name)
     strong = int((values > STRONG).sum())
-    return explained(
+    return explain_picture(
         heat_map(values, notes, title=f"To {what}", ends=(0, 1)),
         plain=f"Head {layer + 1}-{head + 1} looks most at {what}: {values[layer, head]:.0%} of its attention; "
         f"{strong:,} of {values.size:,} heads give it over half. Even attention would give {even:.1%}.",
@@ -227,7 +231,7 @@ def _map(figures: Sequence[Figure], name: str, what: str) -> str:
 
 def _even(figures: Sequence[Figure], name: str) -> float:
     """Return the value of uniform attention, the mean over the heads: local layers see fewer tokens."""
-    return float(np.mean([one.baselines[UNIFORM] for one in named(figures, name)]))
+    return float(np.mean([figure.baselines[UNIFORM] for figure in select_figures(figures, name)]))
 
 
 def _caution(name: str) -> str:
@@ -241,13 +245,13 @@ def _caution(name: str) -> str:
     return "What a head looks at is not why the model answers as it does."
 
 
-def _measure_map(figures: Sequence[Figure], name: str, title: str, said: tuple[str, str]) -> str:
-    """Return a map of a figure that is no fraction. `said`: its sentence, with numbers to fill in, and caution."""
+def _measure_map(figures: Sequence[Figure], name: str, title: str, sentences: tuple[str, str]) -> str:
+    """Return a map of a figure that is no fraction. `describe`: its sentence, with numbers to fill in, and caution."""
     values, notes = _values(figures, name)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     even = _even(figures, name)
-    plain, caution = said
-    return explained(
+    plain, caution = sentences
+    return explain_picture(
         heat_map(values, notes, title=title, ends=(0, max(high, even))),
         plain=plain.format(low=low, high=high, even=even),
         caution=caution,

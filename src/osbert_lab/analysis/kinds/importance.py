@@ -19,7 +19,7 @@ meaning."""
 class MaskedImportance(HeadImportance):
     """The importance of heads for the loss of masked pieces."""
 
-    place = 5
+    position = 5
     least = f"{2 * LEAST} texts"
     loss_name = "masked pieces"
     unit = "texts"
@@ -34,8 +34,11 @@ class MaskedImportance(HeadImportance):
         assert isinstance(sample, TextSample) and model.masks is not None
         rng = np.random.default_rng([model.seed, 3])
         mask = model.packer.tokenizer.mask
-        masked = (with_predicted_part(one, model.masks.target, RATE, rng, mask=mask) for one in spread(sample.examples))
-        return [[one] for one in masked if one is not None]
+        masked = (
+            with_predicted_part(example, model.masks.target, RATE, rng, mask=mask)
+            for example in spread(sample.examples)
+        )
+        return [[example] for example in masked if example is not None]
 
     def loss(self, model: AnalysedModel) -> LossOf:
         """Return the cross-entropy of the masked pieces."""

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
-from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, named
+from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
-from osbert_lab.analysis.lens import layer_states, read_out, settled
+from osbert_lab.analysis.lens import layer_states, read_out, settling_layers
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.predicted_part import with_predicted_part
 from osbert_lab.analysis.sample import TextSample
@@ -43,7 +43,7 @@ class Lenses(LanguageExperiment):
     """The predictions from each layer by both lenses."""
 
     least = f"{LEAST} pieces to predict in each half of the texts"
-    place = 30
+    position = 30
 
     def work(self, model: AnalysedModel, sample: TextSample) -> int:
         """Return an estimate of the tokens read: those of the sampled texts."""
@@ -56,38 +56,43 @@ class Lenses(LanguageExperiment):
         most = min(FITTED + SCORED, ROOM // ((sizes.layers + 1) * sizes.width))
         scored_most = most * SCORED // (FITTED + SCORED)
         parts = []
-        for part, (count, places) in enumerate(
+        for part, (count, half) in enumerate(
             ((most - scored_most, slice(0, None, 2)), (scored_most, slice(1, None, 2)))
         ):
             examples = list(
-                _until(self._predicted(model, sample.examples[places], part), count, model.language.head.target)
+                _until(self._hide_pieces(model, sample.examples[half], part), count, model.language.head.target)
             )
-            found = list(_advancing(model, examples, advance))
-            if sum(len(labels) for labels, _ in found) < LEAST:
+            batches = list(_advancing(model, examples, advance))
+            if sum(len(labels) for labels, _ in batches) < LEAST:
                 return []
-            parts.append((np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found], axis=1)))
+            parts.append(
+                (
+                    np.concatenate([labels for labels, _ in batches]),
+                    np.concatenate([states for _, states in batches], axis=1),
+                )
+            )
         fitting, scored = parts
         return _figures(model, fitting, scored, advance)
 
-    def _predicted(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
+    def _hide_pieces(self, model: AnalysedModel, examples: Sequence[Example], part: int) -> Iterator[Example]:
         language = model.language
         assert language is not None
         mask = None if language.causal else language.mask
         for number, example in enumerate(examples):
             rng = np.random.default_rng([model.seed, 4, part, number])
-            if made := with_predicted_part(example, language.head.target, SHARE, rng, mask=mask):
-                yield made
+            if labelled_example := with_predicted_part(example, language.head.target, SHARE, rng, mask=mask):
+                yield labelled_example
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the agreement of each layer with the last one, and the entropy by layer."""
-        plain, tuned = (_settled(figures, end) for end in LENSES)
+        plain, tuned = (_settling_figure(figures, end) for end in LENSES)
         layers = int(plain.baselines["layers"])
         agreement = [
             _curve(figures, f"lens_agrees{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
         ]
-        usual = named(figures, "lens_agrees")[0].baselines["most frequent answer"]
-        first = explained(
+        usual = select_figures(figures, "lens_agrees")[0].baselines["most frequent answer"]
+        first = explain_picture(
             line_plot(
                 agreement, title="Layers that predict what the last one predicts", percent=True,
                 across="layer (0: embeddings)", marks=[Mark(value=usual, label="its most frequent answer")],
@@ -100,12 +105,13 @@ class Lenses(LanguageExperiment):
         entropies = [
             _curve(figures, f"lens_entropy{end}", name, color) for color, (end, name) in enumerate(LENSES.items())
         ]
-        found = named(figures, "lens_entropy")
-        last = named(figures, "lens_right")[-1]
-        second = explained(
+        entropy_figures = select_figures(figures, "lens_entropy")
+        last = select_figures(figures, "lens_right")[-1]
+        second = explain_picture(
             line_plot(entropies, title="Entropy of the predictions by layer, in nats", across="layer (0: embeddings)"),
-            plain=f"The last layer's predictions have an entropy of {found[-1].value:.2f} nats on average; if all "
-            f"pieces were alike it would be {found[-1].baselines['all pieces alike']:.2f}. {last.value:.1%} are right, "
+            plain=f"The last layer's predictions have an entropy of {entropy_figures[-1].value:.2f} nats on average; "
+            f"if all pieces were alike it would be {entropy_figures[-1].baselines['all pieces alike']:.2f}. "
+            f"{last.value:.1%} are right, "
             f"against {last.baselines['most frequent piece']:.1%} for the most frequent piece.",
             caution="A low entropy is no knowledge: a lens can be sure and wrong. The share of right pieces by layer "
             "is in analysis.json.",
@@ -113,13 +119,13 @@ class Lenses(LanguageExperiment):
         return Section(heading="How a prediction settles", parts=[first, second])
 
 
-def _settled(figures: Sequence[Figure], end: str) -> Figure:
-    [found] = named(figures, f"lens_settled{end}")
-    return found
+def _settling_figure(figures: Sequence[Figure], end: str) -> Figure:
+    [figure] = select_figures(figures, f"lens_settled{end}")
+    return figure
 
 
 def _curve(figures: Sequence[Figure], name: str, title: str, color: int) -> Series:
-    points = [(float(one.where["layer"]), one.value) for one in named(figures, name)]
+    points = [(float(figure.where["layer"]), figure.value) for figure in select_figures(figures, name)]
     return Series(name=title, points=points, color=color)
 
 
@@ -159,35 +165,39 @@ def _figures(
     common = Figure(name="", value=0, n=len(labels), unit="pieces", data=Lenses.reads, seed=model.seed)
     below, last = fitting[1][:-1], fitting[1][-1]
     trained = advance.part("training items of lenses", len(below) * PASSES * len(fitting_states(last)))
-    lenses = [TunedLens.trained(model.language, one, last, trained) for one in below]
-    moved = [lens(one) for lens, one in zip(lenses, states[:-1], strict=True)]
+    lenses = [TunedLens.train(model.language, lower_states, last, trained) for lower_states in below]
+    moved = [lens(lower_states) for lens, lower_states in zip(lenses, states[:-1], strict=True)]
     # One read-out for both lenses: first the L mapped layers, then all L + 1 layers as they are.
     likeliest, entropies, divergences = read_out(model.language, [*moved, *states])
-    places = {
+    indices_by_lens = {
         "": [*range(layers - 1, 2 * layers - 1)],
         "_tuned": [*range(layers - 1), -1],
     }  # the last layer has no map
     alike = {"all pieces alike": math.log(model.backbone.architecture.vocabulary)}
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for end in LENSES:
-        pieces, entropy, divergence = likeliest[places[end]], entropies[places[end]], divergences[places[end]]
+        pieces, entropy, divergence = (
+            likeliest[indices_by_lens[end]],
+            entropies[indices_by_lens[end]],
+            divergences[indices_by_lens[end]],
+        )
         for layer in range(layers):
             at = replace(common, where={"layer": layer})
             hits = replace(
                 at, name=f"lens_right{end}", baselines={"most frequent piece": float((labels == usual).mean())}
             )
-            found += [
+            figures += [
                 _mean(replace(at, name=f"lens_entropy{end}", baselines=alike), entropy[layer]),
                 _mean(replace(at, name=f"lens_divergence{end}", baselines={"last layer": 0.0}), divergence[layer]),
                 _rate(hits, pieces[layer] == labels),
             ]
         for layer in range(layers):
             baselines = {"most frequent answer": float((pieces[-1] == answer).mean())}
-            one = replace(common, name=f"lens_agrees{end}", where={"layer": layer}, baselines=baselines)
-            found.append(_rate(one, pieces[layer] == pieces[-1]))
+            agreement = replace(common, name=f"lens_agrees{end}", where={"layer": layer}, baselines=baselines)
+            figures.append(_rate(agreement, pieces[layer] == pieces[-1]))
         depth = {"layers": float(layers - 1)}
-        found.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settled(pieces)))
-    return found
+        figures.append(_mean(replace(common, name=f"lens_settled{end}", baselines=depth), settling_layers(pieces)))
+    return figures
 
 
 def _rate(figure: Figure, hits: NDArray[np.bool_]) -> Figure:

@@ -32,7 +32,7 @@ class Mentions(Experiment):
 
     reads = "coreference"
     needs_attention = False
-    place = 14
+    position = 14
 
     def measure(self, model: AnalysedModel, sample: ItemSample[LinkedItem], advance: Advance) -> list[Figure]:
         """Read each text once, then train a probe of each layer on a sample of the pairs."""
@@ -40,7 +40,7 @@ class Mentions(Experiment):
         passed = PassedModel(
             backbone=model.backbone, form=model.packer.tokenizer.form, signs=model.signs, seed=model.seed
         )
-        for texts in passed.passes(_laid_out(model, sample.items)):
+        for texts in passed.passes(_lay_out_texts(model, sample.items)):
             for text in texts:
                 probes.add(text)
             advance(sum(len(text.marks.first) for text in texts))
@@ -86,23 +86,23 @@ class _MentionProbes(LayerProbes):
 
     def features(self, states: NDArray[np.float16]) -> States:
         """Return the elementwise product and distance (L + 2, n, 2D) of the states (L + 2, n, 2, D) of pairs."""
-        one, other = states[:, :, 0].astype(np.float32), states[:, :, 1].astype(np.float32)
-        return np.concatenate([one * other, np.abs(one - other)], axis=-1)
+        mention, candidate = states[:, :, 0].astype(np.float32), states[:, :, 1].astype(np.float32)
+        return np.concatenate([mention * candidate, np.abs(mention - candidate)], axis=-1)
 
 
 def _pairs(link: MentionLink) -> Iterator[tuple[int, str]]:
     """Yield the nearest coreferent candidate and the nearest other one, if any, with their labels."""
     for label in (ONE, TWO):
-        fitting = [place for place in link.candidates if (place in link.right) == (label == ONE)]
+        fitting = [candidate for candidate in link.candidates if (candidate in link.right) == (label == ONE)]
         if fitting:
-            yield min(fitting, key=lambda place: abs(place - link.mention)), label
+            yield min(fitting, key=lambda candidate: abs(candidate - link.mention)), label
 
 
-def _laid_out(model: AnalysedModel, items: Sequence[LinkedItem]) -> TextSample:
+def _lay_out_texts(model: AnalysedModel, items: Sequence[LinkedItem]) -> TextSample:
     """Return the texts as sequences, with the tokens of their words."""
     examples, labelled = [], []
     for item in items:
-        example, tokens = item.laid_out(model.packer)
+        example, tokens = item.lay_out(model.packer)
         examples.append(example)
         labelled.append(PlacedWords(words=item.text.words, labels=(), tokens=tokens, part=item.part))
     return TextSample(examples=examples, labelled=labelled, read=len(examples))

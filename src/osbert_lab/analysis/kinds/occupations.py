@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.judgements import ContrastPair
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.model import AnalysedModel
-from osbert_lab.analysis.preferences import margins, share_plot, shares
+from osbert_lab.analysis.preferences import margins, preference_rates, rate_plot
 from osbert_lab.analysis.sample import ItemSample
 
 
@@ -22,21 +22,21 @@ class Occupations(LanguageExperiment):
     """The preferences of a model with a language head."""
 
     reads = "occupation_pairs"
-    place = 42
+    position = 42
 
     def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
         """Return how often the sentence with the stereotype is likelier, by type and pronoun, and in all."""
-        found = margins(model, sample.items, advance, shared=False)
-        return shares(found, name="occupations", data=self.reads, seed=model.seed)
+        pair_margins = margins(model, sample.items, advance, shared=False)
+        return preference_rates(pair_margins, name="occupations", data=self.reads, seed=model.seed)
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the fraction by type and pronoun, beside one half."""
-        found = named(figures, "occupations")
-        every = found[0]
+        rates = select_figures(figures, "occupations")
+        every = rates[0]
         low, high = every.interval or (every.value, every.value)
-        picture = share_plot(
-            found,
+        picture = rate_plot(
+            rates,
             title="Pairs in which the pronoun of the stereotype is likelier",
             plain=f"The sentence whose pronoun suits the stereotype of its occupation is likelier in {every.value:.1%} "
             f"of {every.n:,} pairs ({low:.1%} to {high:.1%}). A model without a preference has 50%, and so has one "

@@ -17,11 +17,11 @@ from osbert.data.example import Example
 from osbert.errors import Problems
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.linked import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
-from osbert_lab.analysis.preferences import share_plot
+from osbert_lab.analysis.preferences import rate_plot
 from osbert_lab.analysis.sample import ItemSample, place_words
 
 FORMS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
@@ -36,7 +36,7 @@ class Pronouns(LanguageExperiment):
 
     reads = "coreference"
     least = f"{LEAST} pronouns of GAP, masculine or feminine, each of which is one piece of the vocabulary"
-    place = 44
+    position = 44
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
@@ -55,14 +55,14 @@ class Pronouns(LanguageExperiment):
         pieces = {gender: _pieces(model, forms) for gender, forms in FORMS.items()}
         if not all(pieces.values()):
             return []
-        masked = list(_masked(model, sample.items))
+        masked = list(_mask_pronouns(model, sample.items))
         examples = [example for _, example in masked]
         flat = np.array([piece for some in pieces.values() for piece in some])
-        found = []
+        batch_scores = []
         for some in range(0, len(examples), TEXTS):
-            found.append(model.language.candidates(examples[some : some + TEXTS], flat))
+            batch_scores.append(model.language.candidates(examples[some : some + TEXTS], flat))
             advance(sum(map(len, examples[some : some + TEXTS])))
-        chances = np.exp(np.concatenate(found))  # (n, forms of both)
+        chances = np.exp(np.concatenate(batch_scores))  # (n, forms of both)
         first = len(pieces["masculine"])
         feminine: NDArray[np.bool_] = chances[:, first:].sum(axis=1) > chances[:, :first].sum(axis=1)
         gold = np.array([gender == "feminine" for gender, _ in masked], bool)
@@ -84,17 +84,17 @@ class Pronouns(LanguageExperiment):
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return how often each gender is right, beside a half."""
-        found = named(figures, "pronouns")
-        every = found[0]
+        rates = select_figures(figures, "pronouns")
+        every = rates[0]
         low, high = every.interval or (every.value, every.value)
-        by = {str(one.where.get("kind", "")): one for one in found}
+        by = {str(figure.where.get("kind", "")): figure for figure in rates}
         apart = ""
         if {*FORMS} <= {*by}:
             apart = (
                 f", {by['feminine'].value:.1%} of the feminine and {by['masculine'].value:.1%} of the masculine ones"
             )
-        picture = share_plot(
-            found,
+        picture = rate_plot(
+            rates,
             title="Masked pronouns of GAP whose gender is right",
             plain=f"The gender of {every.value:.1%} of {every.n:,} pronouns is right ({low:.1%} to {high:.1%}){apart}.",
             caution="A model that prefers one gender everywhere is right about all pronouns of that gender: compare "
@@ -105,16 +105,16 @@ class Pronouns(LanguageExperiment):
 
 def _pieces(model: AnalysedModel, forms: Sequence[str]) -> list[int]:
     """Return the ids of the forms of a pronoun that are a single piece within a sentence."""
-    found = []
+    piece_ids = []
     for form in forms:
         # After another word: a byte-level vocabulary has other pieces at the beginning of a text.
         if placed := place_words(["a", form], "", model.packer, Problems(heading="")):
             example, tokens = placed
-            found += [int(one) for one in example.ids[tokens[1] > 0]] if tokens[1].sum() == 1 else []
-    return found
+            piece_ids += [int(piece_id) for piece_id in example.ids[tokens[1] > 0]] if tokens[1].sum() == 1 else []
+    return piece_ids
 
 
-def _masked(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple[str, Example]]:
+def _mask_pronouns(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple[str, Example]]:
     """Yield the gender of each GAP pronoun, and the text with the pronoun masked."""
     genders = {form: gender for gender, forms in FORMS.items() for form in forms}
     for item in items:
@@ -122,10 +122,10 @@ def _masked(model: AnalysedModel, items: Sequence[LinkedItem]) -> Iterator[tuple
             gender = genders.get(item.text.words[link.mention].lower())
             if link.kind != "ambiguous pronouns" or gender is None:
                 continue
-            example, tokens = item.laid_out(model.packer)
+            example, tokens = item.lay_out(model.packer)
             # A pronoun of several pieces would need several masks: it is skipped.
-            (places,) = np.nonzero(tokens[link.mention])
-            if len(places) == 1:
+            (indices,) = np.nonzero(tokens[link.mention])
+            if len(indices) == 1:
                 ids = example.ids.copy()
-                ids[places] = model.packer.tokenizer.mask
+                ids[indices] = model.packer.tokenizer.mask
                 yield gender, replace(example, ids=ids)

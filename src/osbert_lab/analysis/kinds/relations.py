@@ -21,9 +21,9 @@ from torch import Tensor
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.models.contract import Sizes
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph, table
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Analysis, PlacedTree, TextPass
 
 OFFSETS = tuple(offset for offset in range(-5, 6) if offset)
@@ -50,7 +50,7 @@ def by_word(weights: Tensor, tokens: Tensor) -> Tensor:
     return queries @ weights @ tokens.T
 
 
-def predicted(words: Tensor) -> Tensor:
+def predict_heads(words: Tensor) -> Tensor:
     """Return the word (2, H, W) that each head predicts as the head of each word, in both directions."""
     # -1 is below every weight, so a word never predicts itself.
     words = words.masked_fill(torch.eye(words.shape[-1], dtype=torch.bool, device=words.device), -1)
@@ -67,7 +67,7 @@ class _Tally:
     def add(self, right: NDArray[np.bool_], relations: Sequence[str]) -> None:
         """Add whether predictors are right (..., W) about words with these relations."""
         for relation in {*relations} - {*SKIPPED}:
-            which = [one == relation for one in relations]
+            which = [word_relation == relation for word_relation in relations]
             hits = right[..., which].sum(-1).astype(np.int64)
             for name in (relation, ALL):
                 self.hits[name] = self.hits.get(name, np.zeros_like(hits)) + hits
@@ -78,7 +78,7 @@ class Relations(Analysis):
 
     reads = "trees"
     least = f"a relation with {LEAST} dependents, in the trees to choose heads on and in those to score"
-    place = 3
+    position = 3
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Start with no tree."""
@@ -154,13 +154,13 @@ class Relations(Analysis):
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the accuracies with their intervals, and the table of heads."""
-        found = named(figures, "relation")
-        if not found:
-            said = f"No relation has {LEAST} dependents, in the trees to choose on and in those to score."
-            return Section(heading="What heads know of syntax", parts=[paragraph(said)])
-        each = [one for one in found if one.where["relation"] != ALL]
-        better = [one for one in each if one.interval and one.interval[0] > max(_others(one))]
-        best = max(each, key=lambda one: one.value - max(_others(one)), default=found[0])
+        accuracies = select_figures(figures, "relation")
+        if not accuracies:
+            message = f"No relation has {LEAST} dependents, in the trees to choose on and in those to score."
+            return Section(heading="What heads know of syntax", parts=[paragraph(message)])
+        each = [figure for figure in accuracies if figure.where["relation"] != ALL]
+        better = [figure for figure in each if figure.interval and figure.interval[0] > max(_others(figure))]
+        best = max(each, key=lambda figure: figure.value - max(_others(figure)), default=accuracies[0])
         plain = (
             f"For {len(better):,} of {len(each):,} relations a head is better than every fixed offset and a model with "
             "fresh weights, even at the lower end of its interval. "
@@ -177,28 +177,28 @@ class Relations(Analysis):
         )
         rows = [
             IntervalRow(
-                name=str(one.where["relation"]), value=one.value, interval=one.interval or (np.nan, np.nan),
-                note=f"{one.n:,}",
+                name=str(figure.where["relation"]), value=figure.value, interval=figure.interval or (np.nan, np.nan),
+                note=f"{figure.n:,}",
             )
-            for one in found[:SHOWN]
+            for figure in accuracies[:SHOWN]
         ]  # fmt: skip
         plot = interval_plot(
             rows, title="Accuracy of the head of each frequent relation, 95% intervals (Wilson)", ends=(0, 1)
         )
         head = ("relation", "n", "head", "direction", "accuracy", "95% interval", "best offset", "random encoder")
-        listed = table([_row(one) for one in found], head=head)
+        listed = table([_row(figure) for figure in accuracies], head=head)
         return Section(
-            heading="What heads know of syntax", parts=[explained(plot, plain=plain, caution=caution), listed]
+            heading="What heads know of syntax", parts=[explain_picture(plot, plain=plain, caution=caution), listed]
         )
 
 
 def _right(attention: Sequence[Tensor], placed: PlacedTree, heads: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether each head is right about each word (L, 2, H, W)."""
-    found = []
+    hits = []
     for weights in attention:
         tokens = torch.from_numpy(placed.tokens).to(weights)
-        found.append(predicted(by_word(weights, tokens)).cpu().numpy() == heads)
-    return np.array(found)
+        hits.append(predict_heads(by_word(weights, tokens)).cpu().numpy() == heads)
+    return np.array(hits)
 
 
 def _others(figure: Figure) -> list[float]:

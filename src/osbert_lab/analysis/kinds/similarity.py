@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, named
+from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass
 from osbert_lab.analysis.scatter import Spot, scatter_plot
 
@@ -30,19 +30,19 @@ LARGEST = 2**22
 def divergences(weights: Tensor) -> Tensor:
     """Return the divergence (H, H) of each pair of heads (H, Q, T), the mean over queries."""
     heads = len(weights)
-    own = -torch.xlogy(weights, weights).sum(-1)  # (H, Q)
-    found = weights.new_zeros(heads, heads)
+    entropies = -torch.xlogy(weights, weights).sum(-1)  # (H, Q)
+    pair_divergences = weights.new_zeros(heads, heads)
     # One head against all later ones: a tensor (H, H, Q, T) would be too large.
     for head in range(heads - 1):
         mixed = (weights[head + 1 :] + weights[head]) / 2  # (H - head - 1, Q, T)
-        apart = -torch.xlogy(mixed, mixed).sum(-1) - (own[head + 1 :] + own[head]) / 2
-        found[head, head + 1 :] = apart.mean(-1)
+        apart = -torch.xlogy(mixed, mixed).sum(-1) - (entropies[head + 1 :] + entropies[head]) / 2
+        pair_divergences[head, head + 1 :] = apart.mean(-1)
     # Rounding may make the divergence of equal heads slightly negative.
-    found = found.clamp_min(0)
-    return found + found.T
+    pair_divergences = pair_divergences.clamp_min(0)
+    return pair_divergences + pair_divergences.T
 
 
-def scaled(distances: Floats) -> tuple[Floats, float]:
+def scale_to_plane(distances: Floats) -> tuple[Floats, float]:
     """Return coordinates (H, 2) for items with these squared distances (H, H), by classical scaling.
 
     Also the fraction of the variance on the two axes. The largest coordinate of each axis is positive.
@@ -65,7 +65,7 @@ class Similarity(Analysis):
     """The divergences of all heads from each other, over a few texts."""
 
     least = "two texts"
-    place = 2
+    position = 2
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Start with no text."""
@@ -108,7 +108,7 @@ class Similarity(Analysis):
             return []
         common = Figure(name="", value=0, n=n, unit="texts", data=self.reads, seed=self.seed)
         between = float(self.between.mean)
-        found = [
+        divergence_figures = [
             replace(
                 common,
                 name="divergence_within",
@@ -120,50 +120,50 @@ class Similarity(Analysis):
             for layer, value in enumerate(self.within.mean)
             if np.isfinite(value)
         ]
-        axes, shown = scaled(self.pairs.mean)
-        found.append(replace(common, name="map_shows", value=shown))
-        for number, place in enumerate(axes):
+        axes, fraction = scale_to_plane(self.pairs.mean)
+        divergence_figures.append(replace(common, name="map_shows", value=fraction))
+        for number, coordinates in enumerate(axes):
             where: dict[str, int | str] = {"layer": number // self.heads + 1, "head": number % self.heads + 1}
-            found += [
+            divergence_figures += [
                 replace(common, name=f"map_{axis}", where=where, value=float(value))
-                for axis, value in zip(("across", "up"), place, strict=True)
+                for axis, value in zip(("across", "up"), coordinates, strict=True)
             ]
-        return found
+        return divergence_figures
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the map of all heads."""
-        across, up = named(figures, "map_across"), named(figures, "map_up")
-        layers = max(int(one.where["layer"]) for one in across)
+        across, up = select_figures(figures, "map_across"), select_figures(figures, "map_up")
+        layers = max(int(figure.where["layer"]) for figure in across)
         spots = [
             Spot(
-                x=one.value,
+                x=figure.value,
                 y=other.value,
-                label=f"head {one.where['layer']}-{one.where['head']}",
-                color=(int(one.where["layer"]) - 1) * min(6, layers) // layers,
+                label=f"head {figure.where['layer']}-{figure.where['head']}",
+                color=(int(figure.where["layer"]) - 1) * min(6, layers) // layers,
             )
-            for one, other in zip(across, up, strict=True)
+            for figure, other in zip(across, up, strict=True)
         ]
         keys = {spot.color: "" for spot in spots}
-        for one, spot in zip(across, spots, strict=True):
-            begun = keys[spot.color].partition("-")[0] or f"{one.where['layer']}"
-            keys[spot.color] = begun if begun == f"{one.where['layer']}" else f"{begun}-{one.where['layer']}"
-        within = named(figures, "divergence_within")
+        for figure, spot in zip(across, spots, strict=True):
+            begun = keys[spot.color].partition("-")[0] or f"{figure.where['layer']}"
+            keys[spot.color] = begun if begun == f"{figure.where['layer']}" else f"{begun}-{figure.where['layer']}"
+        within = select_figures(figures, "divergence_within")
         plain = f"Two heads are near each other if they look at the same tokens, over {across[0].n:,} texts."
         if within and within[0].baselines:
-            mean = sum(one.value for one in within) / len(within)
+            mean = sum(figure.value for figure in within) / len(within)
             between = within[0].baselines["between layers"]
             than = "more" if mean < between else "no more"
             plain += (
                 f" Heads of one layer are {than} alike than heads of two: a divergence of {mean:.2f} against "
                 f"{between:.2f} nats."
             )
-        [shown] = named(figures, "map_shows")
+        [fraction_figure] = select_figures(figures, "map_shows")
         plot = scatter_plot(
             spots, title="Heads by what they look at", keys=[(f"layer {name}", color) for color, name in keys.items()]
         )
         caution = (
-            f"The two axes show {shown.value:.0%} of the differences, so that near heads may differ; the axes have "
-            "no meaning of their own."
+            f"The two axes show {fraction_figure.value:.0%} of the differences, so that near heads may differ; the "
+            "axes have no meaning of their own."
         )
-        return Section(heading="Which heads are alike", parts=[explained(plot, plain=plain, caution=caution)])
+        return Section(heading="Which heads are alike", parts=[explain_picture(plot, plain=plain, caution=caution)])

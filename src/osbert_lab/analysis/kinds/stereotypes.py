@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, named
+from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.judgements import ContrastPair
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.model import AnalysedModel
-from osbert_lab.analysis.preferences import margins, share_plot, shares
+from osbert_lab.analysis.preferences import margins, preference_rates, rate_plot
 from osbert_lab.analysis.sample import ItemSample
 
 
@@ -22,7 +22,7 @@ class Stereotypes(LanguageExperiment):
     """The preferences of a model with a language head."""
 
     reads = "contrast_pairs"
-    place = 41
+    position = 41
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
@@ -33,17 +33,17 @@ class Stereotypes(LanguageExperiment):
 
     def measure(self, model: AnalysedModel, sample: ItemSample[ContrastPair], advance: Advance) -> list[Figure]:
         """Return how often the more stereotyping sentence scores higher, by kind of group and in all."""
-        found = margins(model, sample.items, advance, shared=True)
-        return shares(found, name="stereotypes", data=self.reads, seed=model.seed)
+        pair_margins = margins(model, sample.items, advance, shared=True)
+        return preference_rates(pair_margins, name="stereotypes", data=self.reads, seed=model.seed)
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return the fraction by kind of group, beside one half."""
-        found = named(figures, "stereotypes")
-        every = found[0]
+        rates = select_figures(figures, "stereotypes")
+        every = rates[0]
         low, high = every.interval or (every.value, every.value)
-        picture = share_plot(
-            found,
+        picture = rate_plot(
+            rates,
             title="Pairs whose more stereotyping sentence is likelier",
             plain=f"The more stereotyping sentence is likelier in {every.value:.1%} of {every.n:,} pairs ({low:.1%} to "
             f"{high:.1%}); a model without a preference has 50%.",

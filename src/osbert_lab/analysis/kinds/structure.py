@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explained
+from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 from osbert_lab.analysis.advance import SILENT, Advance
-from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, named
+from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.kinds.contract import PlacedTree, TextPass, TrainedAnalysis
-from osbert_lab.analysis.probe import expected_layer
+from osbert_lab.analysis.probe import compute_expected_layer
 from osbert_lab.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, ROOM, UNIFORM
 from osbert_lab.analysis.structure import (
     EPOCHS,
@@ -70,8 +70,8 @@ class _KeptTree:
         heads = control_heads(self.placed.tree.words, self.counted, seed)
         return replace(self, heads=heads, distances=tree_distances(heads))
 
-    def measured(self, place: int | slice) -> MeasuredTree:
-        return MeasuredTree(self.states[place], self.distances)
+    def select_layers(self, layers: int | slice) -> MeasuredTree:
+        return MeasuredTree(self.states[layers], self.distances)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _TreeScores:
     correlation: float
 
     @property
-    def share(self) -> float:
+    def arc_accuracy(self) -> float:
         return self.right / self.count
 
 
@@ -96,7 +96,7 @@ class Structure(TrainedAnalysis):
     reads = "trees"
     needs_attention = False
     least = f"{LEAST} trees of 2 to {LENGTHS.stop - 1} words to learn from and {LEAST} to score"
-    place = 13
+    position = 13
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         """Start with no tree, and with room for as many as ROOM allows."""
@@ -113,13 +113,13 @@ class Structure(TrainedAnalysis):
         assert placed is not None
         if not 2 <= len(placed.tree.heads) < LENGTHS.stop or placed.tree.heads.count(-1) != 1:
             return
-        kept, part = self.trees[placed.part], placed.part
+        trees, part = self.trees[placed.part], placed.part
         self.seen[part] += 1
-        place = len(kept) if len(kept) < self.most[part] else int(self.rng.integers(self.seen[part]))
-        if place < self.most[part]:
+        index = len(trees) if len(trees) < self.most[part] else int(self.rng.integers(self.seen[part]))
+        if index < self.most[part]:
             states, heads = text.word_states, placed.tree.heads
             # Appends if `place` is the length, replaces otherwise.
-            kept[place : place + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
+            trees[index : index + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
     @property
     def training(self) -> int:
@@ -133,28 +133,28 @@ class Structure(TrainedAnalysis):
         if min(map(len, self.trees.values())) < LEAST:
             return []
         order = np.random.default_rng([self.seed, 7]).permutation(len(self.trees["select"]))
-        self.trees["select"] = [self.trees["select"][place] for place in order]  # they came by their lengths
+        self.trees["select"] = [self.trees["select"][index] for index in order]  # they came by their lengths
         control = {part: [tree.control(self.seed) for tree in trees] for part, trees in self.trees.items()}
         if not sum(_arcs(tree) for trees in (self.trees["score"], control["score"]) for tree in trees):
             return []
-        found = [self._scores(self.trees, layer, advance) for layer in range(self.sizes.layers + 2)]
+        layer_scores = [self._scores(self.trees, layer, advance) for layer in range(self.sizes.layers + 2)]
         learnt = [self._scores(control, layer, advance) for layer in range(self.sizes.layers + 1)]
         scored = self.trees["score"]
-        line = _scored(scored, [_line(len(tree.heads)) for tree in scored])
+        line = _score_trees(scored, [_line(len(tree.heads)) for tree in scored])
         figures = []
-        for layer, (one, other) in enumerate(zip(found[:-1], learnt, strict=True)):
+        for layer, (scores, control_scores) in enumerate(zip(layer_scores[:-1], learnt, strict=True)):
             arcs = Figure(
                 name="tree_arcs",
                 where={"layer": layer},
-                value=one.share,
-                n=one.count,
+                value=scores.arc_accuracy,
+                n=scores.count,
                 unit="arcs",
-                interval=wilson_interval(one.right, one.count),
+                interval=wilson_interval(scores.right, scores.count),
                 baselines={
-                    LINE: line.share,
-                    EMBEDDINGS: found[0].share,
-                    RANDOM: found[-1].share,
-                    CONTROL: other.share,
+                    LINE: line.arc_accuracy,
+                    EMBEDDINGS: layer_scores[0].arc_accuracy,
+                    RANDOM: layer_scores[-1].arc_accuracy,
+                    CONTROL: control_scores.arc_accuracy,
                 },
                 data=self.reads,
                 seed=self.seed,
@@ -162,56 +162,62 @@ class Structure(TrainedAnalysis):
             selectivity = replace(
                 arcs,
                 name="tree_arcs_selectivity",
-                value=(gain := one.share - other.share),
-                interval=(gain - (margin := _margin(one, other)), gain + margin),
-                baselines={EMBEDDINGS: found[0].share - learnt[0].share},
+                value=(gain := scores.arc_accuracy - control_scores.arc_accuracy),
+                interval=(gain - (margin := _margin(scores, control_scores)), gain + margin),
+                baselines={EMBEDDINGS: layer_scores[0].arc_accuracy - learnt[0].arc_accuracy},
             )
             ordered = replace(
                 arcs,
                 name="tree_order",
-                value=one.correlation,
+                value=scores.correlation,
                 n=len(scored),
                 unit="trees",
                 interval=None,
-                baselines={LINE: line.correlation, EMBEDDINGS: found[0].correlation, RANDOM: found[-1].correlation},
+                baselines={
+                    LINE: line.correlation,
+                    EMBEDDINGS: layer_scores[0].correlation,
+                    RANDOM: layer_scores[-1].correlation,
+                },
             )
             figures += [arcs, selectivity, *([ordered] if math.isfinite(ordered.value) else [])]
         return [*figures, *self._codes(control, advance), *self._mixes(figures[0], advance)]
 
-    def _scores(self, trees: Parts, place: int | slice, advance: Advance) -> _TreeScores:
+    def _scores(self, trees: Parts, layers: int | slice, advance: Advance) -> _TreeScores:
         """Return the scores of a probe of one layer (the last is the random encoder) or of a mix of layers."""
-        return self._probed(trees, place, advance)[0]
+        return self._probe(trees, layers, advance)[0]
 
-    def _probed(self, trees: Parts, place: int | slice, advance: Advance) -> tuple[_TreeScores, Floats]:
+    def _probe(self, trees: Parts, layers: int | slice, advance: Advance) -> tuple[_TreeScores, Floats]:
         """Return the scores of a probe, and the weight of each of its layers."""
-        measured = [tree.measured(place) for tree in trees["select"]]
+        measured = [tree.select_layers(layers) for tree in trees["select"]]
         probe = StructuralProbe(measured, seed=self.seed, advance=advance)
-        return _scored(trees["score"], [probe.distances(tree.states[place]) for tree in trees["score"]]), probe.shares
+        return _score_trees(
+            trees["score"], [probe.distances(tree.states[layers]) for tree in trees["score"]]
+        ), probe.layer_weights
 
     def _codes(self, control: Parts, advance: Advance) -> Iterator[Figure]:
         """Yield for each layer the bits per distance in the online code of the training trees."""
 
-        def coded(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
-            measured = [tree.measured(layer) for tree in trees["select"]]
+        def code_trees(trees: Parts, layer: int) -> tuple[Floats, Floats, Floats]:
+            measured = [tree.select_layers(layer) for tree in trees["select"]]
             return tree_codelength(measured, seed=self.seed, advance=advance)
 
         def mean(bits: Floats, counts: Floats) -> float:
             return float(bits.sum() / counts.sum())
 
-        found = [coded(self.trees, layer) for layer in range(self.sizes.layers + 2)]
-        for layer, (own, even, counts) in enumerate(found[:-1]):
-            learnt = coded(control, layer)
+        layer_codes = [code_trees(self.trees, layer) for layer in range(self.sizes.layers + 2)]
+        for layer, (layer_bits, even, counts) in enumerate(layer_codes[:-1]):
+            learnt = code_trees(control, layer)
             yield Figure(
                 name="tree_arcs_bits",
                 where={"layer": layer},
-                value=mean(own, counts),
+                value=mean(layer_bits, counts),
                 n=int(counts.sum()),
                 unit="distances",
-                interval=ratio_interval(own, counts, seed=self.seed),
+                interval=ratio_interval(layer_bits, counts, seed=self.seed),
                 baselines={
                     UNIFORM: mean(even, counts),
-                    EMBEDDINGS: mean(found[0][0], counts),
-                    RANDOM: mean(found[-1][0], counts),
+                    EMBEDDINGS: mean(layer_codes[0][0], counts),
+                    RANDOM: mean(layer_codes[-1][0], counts),
                     CONTROL: mean(learnt[0], counts),
                 },
                 data=self.reads,
@@ -222,24 +228,24 @@ class Structure(TrainedAnalysis):
         """Yield the centre of gravity of a mix of all layers, and the expected layer if it is defined."""
         layers = self.sizes.layers + 1
         some = {"select": self.trees["select"][:MIXED], "score": self.trees["score"]}
-        found = [self._probed(some, slice(upper), advance) for upper in range(1, layers + 1)]
-        _, shares = found[-1]
+        mixes = [self._probe(some, slice(upper), advance) for upper in range(1, layers + 1)]
+        _, layer_weights = mixes[-1]
         centre = replace(common, where={}, interval=None, unit="trees", n=len(some["select"]))
         yield replace(
             centre,
             name="tree_arcs_centre",
-            value=float(np.arange(layers) @ shares),
+            value=float(np.arange(layers) @ layer_weights),
             baselines={"even": (layers - 1) / 2},
         )
-        scores = np.array([one.share for one, _ in found])
-        if math.isfinite(expected := expected_layer(scores)):
+        scores = np.array([mix_scores.arc_accuracy for mix_scores, _ in mixes])
+        if math.isfinite(expected := compute_expected_layer(scores)):
             yield replace(centre, name="tree_arcs_expected_layer", value=expected, baselines={})
 
     @staticmethod
     def section(figures: Sequence[Figure]) -> Section:
         """Return both scores by layer."""
-        arcs, order = named(figures, "tree_arcs"), named(figures, "tree_order")
-        best = max(arcs, key=lambda one: one.value)
+        arcs, order = select_figures(figures, "tree_arcs"), select_figures(figures, "tree_order")
+        best = max(arcs, key=lambda figure: figure.value)
         low, high = best.interval or (best.value, best.value)
         plain = (
             f"From layer {best.where['layer']} a linear map finds {best.value:.1%} of {best.n:,} arcs ({low:.1%} to "
@@ -252,17 +258,19 @@ class Structure(TrainedAnalysis):
             "Figures on other treebanks do not compare: short sentences and other relations change all of them."
         )
         plots = [
-            explained(_plot(arcs, "Arcs that are found (UUAS), by layer", percent=True), plain=plain, caution=caution)
+            explain_picture(
+                _plot(arcs, "Arcs that are found (UUAS), by layer", percent=True), plain=plain, caution=caution
+            )
         ]
         if order:
-            top = max(order, key=lambda one: one.value)
-            said = (
+            top = max(order, key=lambda figure: figure.value)
+            sentence = (
                 f"Words are ordered by distance most as in the tree in layer {top.where['layer']}: Spearman's "
                 f"correlation is {top.value:.2f}, by distance in the text alone {top.baselines[LINE]:.2f}."
             )
             warning = "The mean is over the lengths from 5 to 50 words: a rare length counts as much as a frequent one."
             title = "Order of distances (Spearman), by layer"
-            plots.append(explained(_plot(order, title, percent=False), plain=said, caution=warning))
+            plots.append(explain_picture(_plot(order, title, percent=False), plain=sentence, caution=warning))
         plots.append(_code(figures))
         return Section(heading="Whether trees lie in the states", parts=plots)
 
@@ -271,23 +279,25 @@ def _arcs(tree: _KeptTree) -> int:
     return right_arcs(tree.distances, tree.heads, tree.counted)[1]
 
 
-def _scored(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeScores:
+def _score_trees(trees: Sequence[_KeptTree], distances: Sequence[Squares]) -> _TreeScores:
     """Return the scores of squared distances between the words of trees."""
     arcs = count = 0
     by_length: dict[int, list[float]] = {}
-    for tree, found in zip(trees, distances, strict=True):
-        right, there = right_arcs(found, tree.heads, tree.counted)
-        arcs, count = arcs + right, count + there
+    for tree, squares in zip(trees, distances, strict=True):
+        right, gold_count = right_arcs(squares, tree.heads, tree.counted)
+        arcs, count = arcs + right, count + gold_count
         if len(tree.heads) in LENGTHS:
-            by_length.setdefault(len(tree.heads), []).append(rank_correlation(found, tree.distances))
+            by_length.setdefault(len(tree.heads), []).append(rank_correlation(squares, tree.distances))
     # The mean of the means by length, as in the paper: rare lengths count as much as frequent ones.
     means = [float(np.nanmean(each)) for each in by_length.values() if np.isfinite(each).any()]
     return _TreeScores(arcs, count, float(np.mean(means)) if means else float("nan"))
 
 
-def _margin(one: _TreeScores, other: _TreeScores) -> float:
+def _margin(probe_scores: _TreeScores, control_scores: _TreeScores) -> float:
     """Return half the width of the interval of a difference of two fractions of independent arcs."""
-    variances = (scores.share * (1 - scores.share) / scores.count for scores in (one, other))
+    variances = (
+        scores.arc_accuracy * (1 - scores.arc_accuracy) / scores.count for scores in (probe_scores, control_scores)
+    )
     return DEVIATIONS * math.sqrt(sum(variances))
 
 
@@ -308,17 +318,19 @@ def _plot(figures: Sequence[Figure], title: str, *, percent: bool) -> str:
 
 def _curves(figures: Sequence[Figure]) -> list[Series]:
     """Return the curve of a figure by layer, and of its control task if it has one."""
-    points = [(float(one.where["layer"]), one.value) for one in figures]
-    learnt = [(float(one.where["layer"]), one.baselines[CONTROL]) for one in figures if CONTROL in one.baselines]
+    points = [(float(figure.where["layer"]), figure.value) for figure in figures]
+    learnt = [
+        (float(figure.where["layer"]), figure.baselines[CONTROL]) for figure in figures if CONTROL in figure.baselines
+    ]
     control = [Series(name=CONTROL, points=learnt, color=1)] if learnt else []
     return [Series(name="structural probe", points=points), *control]
 
 
 def _code(figures: Sequence[Figure]) -> str:
     """Return the plot of bits per distance by layer, and describe where the mix of layers has its centre."""
-    coded = named(figures, "tree_arcs_bits")
-    [centre] = named(figures, "tree_arcs_centre")
-    best = min(coded, key=lambda one: one.value)
+    coded = select_figures(figures, "tree_arcs_bits")
+    [centre] = select_figures(figures, "tree_arcs_centre")
+    best = min(coded, key=lambda figure: figure.value)
     plain = (
         f"A distance takes {best.value:.2f} bits from layer {best.where['layer']}, {best.baselines[EMBEDDINGS]:.2f} "
         f"from the embeddings and {best.baselines[UNIFORM]:.2f} without a model. The centre of gravity of a mix of all "
@@ -334,4 +346,4 @@ def _code(figures: Sequence[Figure]) -> str:
         title="Bits of a distance by the online code",
         across="layer (0: embeddings)",
     )
-    return explained(plot, plain=plain, caution=caution)
+    return explain_picture(plot, plain=plain, caution=caution)

@@ -12,7 +12,7 @@ class Tags(LayerProbes):
     """The words of trees with their tags; the guess without a model is the most frequent tag of the word."""
 
     reads = "trees"
-    place = 10
+    position = 10
     name = "tags"
     says = "part of speech"
     clue = "most frequent tag of the word"
@@ -23,6 +23,9 @@ class Tags(LayerProbes):
         states = text.word_states
         for number, (word, tag) in enumerate(zip(text.tree.tree.words, text.tree.tree.tags, strict=True)):
             if tag != "_":
-                own = states[:, number, None].copy()
+                word_states = states[:, number, None].copy()
                 known = word.lower()
-                yield text.tree.part, ProbedItem(text=text.number, label=tag, word=known, clue=known, states=own)
+                yield (
+                    text.tree.part,
+                    ProbedItem(text=text.number, label=tag, word=known, clue=known, states=word_states),
+                )

@@ -13,15 +13,15 @@ class TaskImportance(HeadImportance):
     """The importance of heads for the loss of the task, on labelled rows."""
 
     reads = "rows"
-    place = 6
+    position = 6
     loss_name = "the task"
     unit = "rows"
 
     @classmethod
     def obstacle(cls, model: AnalysedModel) -> str:
         """Return why there is no loss of single rows or no gradient of it; "" if there is."""
-        if found := super().obstacle(model):
-            return found
+        if reason := super().obstacle(model):
+            return reason
         if model.task is None:
             return "the model is not fine-tuned"
         return "the loss compares rows with each other" if model.task.batching == "step" else ""

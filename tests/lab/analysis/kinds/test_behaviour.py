@@ -13,7 +13,7 @@ import osbert
 from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model
 from osbert_lab.analysis.coreference_files import LinkedText, MentionLink
-from osbert_lab.analysis.judgements import shared_pieces
+from osbert_lab.analysis.judgements import find_shared_pieces
 from osbert_lab.analysis.kinds import pronouns
 from osbert_lab.analysis.linked import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
@@ -116,7 +116,7 @@ def test_stereotypes_are_scored_on_the_pieces_that_both_sentences_have(found: Mo
         (more.pieces[place].log_probability or 0) - (less.pieces[place].log_probability or 0) for place in kept
     )
     ids = [engine.tokenizer.encode(one.text).tolist() for one in (more, less)]
-    assert [part.tolist() for part in shared_pieces(*ids)] == [[place in kept for place in range(4)]] * 2
+    assert [part.tolist() for part in find_shared_pieces(*ids)] == [[place in kept for place in range(4)]] * 2
     every = found.figure("stereotypes")
     assert every.n == 16 and every.baselines == {"no preference": 0.5}  # pairs that are the same have no preference
     assert (margin > 0) in (every.value > 0, every.value == 1)

@@ -16,7 +16,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert_lab.analysis.kinds.contract import PlacedTree
-from osbert_lab.analysis.kinds.erasure import BEFORE, NOTHING, RANDOM, Erasure, _batches, _losses, _masked, _moments
+from osbert_lab.analysis.kinds.erasure import BEFORE, NOTHING, RANDOM, Erasure, _batches, _losses, _mask_trees, _moments
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.probe import LinearProbe
 from osbert_lab.analysis.sample import TextSample
@@ -57,7 +57,7 @@ def sample(count: int) -> TextSample:
 
 
 def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: AnalysedModel) -> None:
-    trees = _masked(model, sample(60), "select", SPEECH)
+    trees = _mask_trees(model, sample(60), "select", SPEECH)
     eraser = _moments(model, trees, SPEECH, lambda _: None)["part of speech"][1].eraser()
     [(batch, labels)] = _batches(trees)
     tags = labels["part of speech"]
@@ -76,7 +76,7 @@ def test_words_lose_the_tag_in_a_layer_and_other_tokens_lose_nothing(model: Anal
 def test_the_cost_is_against_the_loss_before_and_random_directions(model: AnalysedModel) -> None:
     given, read = sample(420), []
     figures = Erasure().measure(model, given, read.append)
-    before = _losses(model, _masked(model, given, "score", SPEECH), None, lambda _: None)
+    before = _losses(model, _mask_trees(model, given, "score", SPEECH), None, lambda _: None)
     assert [one.where for one in figures] == [
         {"label": "part of speech", "layer": layer, "directions": 1} for layer in range(3)
     ]  # there is one relation alone

@@ -74,7 +74,7 @@ def test_an_affine_lens_finds_an_affine_map_and_begins_at_the_identity() -> None
     states = rng.standard_normal((400, 6))
     last = states @ rng.standard_normal((6, 6)) + 3
     assert AffineLens(states, last, strength=1e-9)(states) == pytest.approx(last, abs=1e-5)
-    assert AffineLens.fitted(states, last)(states) == pytest.approx(last, abs=0.1)
+    assert AffineLens.fit(states, last)(states) == pytest.approx(last, abs=0.1)
     assert AffineLens(states, last, strength=1e9)(states) == pytest.approx(states + (last - states).mean(0), abs=1e-5)
 
 
@@ -86,8 +86,8 @@ def test_a_tuned_lens_is_nearer_to_the_predictions_than_the_map_that_it_starts_a
     width = language.learner.backbone.architecture.width
     last = rng.standard_normal((600, width)).astype(np.float32)
     states = np.tanh(last @ rng.standard_normal((width, width)).astype(np.float32))  # no affine map leads back
-    start, lens = AffineLens.fitted(states[:400], last[:400]), TunedLens.trained(language, states[:400], last[:400])
-    again = TunedLens.trained(language, states[:400], last[:400])
+    start, lens = AffineLens.fit(states[:400], last[:400]), TunedLens.train(language, states[:400], last[:400])
+    again = TunedLens.train(language, states[:400], last[:400])
     assert (again.weight == lens.weight).all() and (again.bias == lens.bias).all()
     _, _, divergences = read_out(language, [start(states[400:]), lens(states[400:]), last[400:]])
     assert divergences[1].mean() < 0.99 * divergences[0].mean()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from osbert.models.architecture import Architecture
 from osbert_lab.analysis.kinds.contract import PlacedTree, TextPass, TokenMarks
-from osbert_lab.analysis.kinds.relations import LEAST, Relations, by_word, predicted
+from osbert_lab.analysis.kinds.relations import LEAST, Relations, by_word, predict_heads
 from osbert_lab.analysis.tree_files import Tree
 
 SIZES = Architecture(layers=1, heads=2, width=16, vocabulary=20, length=24)
@@ -84,7 +84,7 @@ def test_few_dependents_give_no_figure() -> None:
 def test_both_directions_are_read() -> None:
     weights = torch.zeros(1, 3, 3)
     weights[0, 0, 2] = weights[0, 1, 0] = 1.0
-    found = predicted(weights)[:, 0]
+    found = predict_heads(weights)[:, 0]
     assert found[0, 0] == 2 and found[0, 1] == 0  # rows: where a word looks
     assert found[1, 2] == 0 and found[1, 0] == 1  # columns: who looks at it
 

@@ -10,7 +10,7 @@ import torch
 
 from osbert.models.architecture import Architecture
 from osbert_lab.analysis.kinds.contract import TextPass, TokenMarks
-from osbert_lab.analysis.kinds.similarity import TEXTS, Similarity, divergences, scaled
+from osbert_lab.analysis.kinds.similarity import TEXTS, Similarity, divergences, scale_to_plane
 
 SIZES = Architecture(layers=2, heads=2, width=16, vocabulary=20, length=24)
 
@@ -33,10 +33,10 @@ def test_the_divergence_is_the_textbooks() -> None:
 def test_scaling_finds_places_on_a_plane_again() -> None:
     places = np.random.default_rng(0).normal(size=(9, 2))
     distances = np.square(places[:, None] - places).sum(-1)
-    found, shown = scaled(distances)
+    found, shown = scale_to_plane(distances)
     assert shown == pytest.approx(1)
     np.testing.assert_allclose(np.square(found[:, None] - found).sum(-1), distances, atol=1e-9)
-    np.testing.assert_array_equal(found, scaled(distances)[0])
+    np.testing.assert_array_equal(found, scale_to_plane(distances)[0])
 
 
 def passed(number: int) -> TextPass:
