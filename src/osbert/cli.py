@@ -21,7 +21,7 @@ from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, ver
 from osbert.errors import UnknownSetting, UserError
 from osbert.files import disk_full
 from osbert.lock import LockWarning
-from osbert.peers import option_advice, option_meant
+from osbert.peers import option_meant
 from osbert.remote.addresses import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
@@ -47,7 +47,9 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
     """
     import cyclopts  # not above: worker processes import this module again and have no use for it
 
-    app = cyclopts.App(
+    from osbert.console.arguments import CheckedApp
+
+    app = CheckedApp(
         name="osbert",
         help=osbert.__doc__,
         version=osbert.__version__,
@@ -154,14 +156,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except cyclopts.CycloptsError as error:  # cyclopts has printed it, except with --json
         advice = _misspelt(error, words)
         if output.json:
-            output.print_error(f"{_usage(error)} {advice}".strip(), code="usage")
+            from osbert.console.arguments import describe_usage
+
+            output.print_error(f"{describe_usage(error)} {advice}".strip(), code="usage")
         elif advice:
             print(advice, file=sys.stderr)
         return 2
     except UserError as error:
         message = str(_with_options(error, app, words) if isinstance(error, UnknownSetting) else error)
         output.print_error(explain_addresses(message), code=error.code, codes=error.codes)
-        return 1
+        return 2 if "usage" in error.codes else 1
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
@@ -246,29 +250,19 @@ def _panel(error: cyclopts.CycloptsError) -> Any:
     """Return what a terminal shows of an error in the words of a command."""
     import cyclopts
 
-    return cyclopts.CycloptsPanel(_usage(error))
+    from osbert.console.arguments import describe_usage
 
-
-def _usage(error: cyclopts.CycloptsError) -> str:
-    """Return the message of an error in the words of a command; of an unknown option with advice of ours.
-
-    cyclopts proposes any option that is half alike, such as --abstain for --data.
-    """
-    import cyclopts
-
-    if not isinstance(error, cyclopts.UnknownOptionError):
-        return str(error)
-    word = (error.token.keyword or error.token.value).partition("=")[0]
-    options = [name for argument in error.argument_collection if argument.parse for name in argument.names]
-    return f"Unknown option: {word}. {option_advice(word, options)}".strip()
+    return cyclopts.CycloptsPanel(describe_usage(error))
 
 
 def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     """Return advice if a missing option was given under a similar name, which the verb took for a setting; else ""."""
     import cyclopts
 
-    if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
-        return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
+    from osbert.console.arguments import advise_columns
+
+    if advice := advise_columns(error):
+        return advice
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]

@@ -80,8 +80,11 @@ class Problems:
 
     def add_from(self, name: str, error: UserError) -> None:
         """Note the problems of one of several things, by its name."""
-        indented = str(error).replace("\n", "\n  ")
-        self.add(f"{name}: {indented}", code=error.code)
+        self.add_error(UserError(f"{name}: {error}", code=error.code, codes=error.codes))
+
+    def add_error(self, error: UserError) -> None:
+        """Note the problems of an error."""
+        self.add(str(error).replace("\n", "\n  "), code=error.code)
         self.codes |= dict.fromkeys(error.codes)
 
     def stop_if_any(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
@@ -30,10 +32,19 @@ class VectorArguments(VectorOptions):
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1"
 
 
+def _check(arguments: Mapping[str, Any]) -> None:
+    from osbert.runs.embed.output import fitting, form_of
+
+    out, vectors = arguments["out"], arguments.get("vectors") or VectorArguments()
+    if out != STREAM:
+        fitting(vectors, form_of(out, vectors), out)
+
+
+@checks_options(_check)
 def embed(
     model: ModelFolder,
     /,
-    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    file: Annotated[InputFile, Parameter(allow_leading_hyphen=True)],
     *,
     out: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.printing import print_notices
@@ -14,11 +16,19 @@ from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import LabelledOptions
 
 
+def _check(arguments: Mapping[str, Any]) -> None:
+    from osbert.runs.evaluate import require_score_form
+
+    if (out := arguments.get("out")) is not None:
+        require_score_form(out)
+
+
+@checks_options(_check)
 def evaluate(
     run: ModelFolder,
     /,
     *,
-    data: Path,
+    data: InputFile,
     out: Path | None = None,
     split: Literal["train", "dev", "test"] = "dev",
     file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,

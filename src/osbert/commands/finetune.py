@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
@@ -36,6 +37,24 @@ def settings_of(words: Sequence[str]) -> list[type]:
     return schemas(["classify"] if tasks[0] in ("glue", "multi") else tasks)
 
 
+def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the tasks and the settings in the words after the verb."""
+    if task == "multi":
+        raise UserError(SEVERAL, code="replaced-option")
+    tasks = (task, *itertools.takewhile(lambda word: not word.startswith("-"), words))
+    schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
+    return tasks, given(words[len(tasks) - 1 :], *schemes)
+
+
+def _check(arguments: Mapping[str, Any]) -> None:
+    from osbert.runs.finetune.records import check_settings
+
+    tasks, settings = _read(arguments["task"], arguments.get("settings", ()))
+    if tasks != ("glue",):
+        check_settings(tasks, settings)
+
+
+@checks_options(_check)
 @takes_settings(settings_of, first=FIRST)
 def finetune(
     task: str,
@@ -45,7 +64,7 @@ def finetune(
         Parameter(allow_leading_hyphen=True, help="More tasks; then any settings, which TASK --help shows."),
     ],
     model: ModelFolder,
-    data: Path,
+    data: InputFile,
     out: Path,
     from_scratch: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
@@ -76,13 +95,9 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    if task == "multi":
-        raise UserError(SEVERAL, code="replaced-option")
-    more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
+    tasks, chosen = _read(task, settings)
     call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
-    tasks = (task, *more)
-    schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
-    return finetune_tasks(tasks, call | given(settings[len(more) :], *schemes), model=model, data=data, out=out)
+    return finetune_tasks(tasks, call | chosen, model=model, data=data, out=out)
 
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> Result:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream, rows_as_json
@@ -24,11 +26,17 @@ from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted, one_line
 
 
+def _check(arguments: Mapping[str, Any]) -> None:
+    if arguments.get("file") and (written := arguments.get("written")):
+        written.check()
+
+
+@checks_options(_check)
 def predict(
     run: ModelFolder,
     /,
     *texts: str,
-    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     options: Annotated[FileTaskOptions | None, Parameter(name="*")] = None,
     written: Annotated[PredictionOptions | None, Parameter(name="*")] = None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import ModelFolder
 from osbert.console.output import watching
 from osbert.console.printing import print_notices
 from osbert.interop.hub import DownloadProgress, is_name, locate
@@ -18,8 +19,7 @@ from osbert.remote.addresses import ObjectAddress
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
-if TYPE_CHECKING:
-    from cyclopts import Token
+__all__ = ["ModelFolder", "OpeningOptions", "located", "served"]
 
 OpeningOptions = Annotated[Opening, Parameter(name="*")]
 
@@ -35,15 +35,6 @@ def located(model: str) -> Path:
     for remark in location.remarks:
         note(Notice(remark))
     return location.path
-
-
-def _converted(kind: Any, tokens: Sequence[Token]) -> Path:
-    """Return the folder of the model that an option names; called by cyclopts."""
-    return located(tokens[0].value)
-
-
-ModelFolder = Annotated[Path, Parameter(converter=_converted)]
-"""The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
 
 
 def served(model: str) -> str:

@@ -77,6 +77,18 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     return _Repository.named(model).located(watch)
 
 
+def find(model: str) -> Path | None:
+    """Return the folder of a model as `locate`; None if it would be downloaded, or lies at an address.
+
+    Nothing is downloaded. Raises UserError if there is no such model.
+    """
+    if ObjectAddress.of(model) is not None:
+        return None
+    if _is_local(Path(model)):
+        return Path(model)
+    return packaged_folder(model) or _Repository.named(model).found()
+
+
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a model on a hub, with @REVISION or without.
 
@@ -203,6 +215,16 @@ class _Repository:
 
     def located(self, watch: Callable[[Any], None]) -> ModelLocation:
         """Return the model from the cache or from the hub. Raises UserError as `locate`."""
+        found = self._listed()
+        return found if isinstance(found, ModelLocation) else self._fetched(*found, watch)
+
+    def found(self) -> Path | None:
+        """Return the model's folder in the cache; None if the hub has it. Raises UserError as `locate`."""
+        found = self._listed()
+        return found.path if isinstance(found, ModelLocation) else None
+
+    def _listed(self) -> ModelLocation | tuple[str, dict[str, int]]:
+        """Return the model in the cache if that suffices, else the commit on the hub and its files with their sizes."""
         from huggingface_hub import constants
 
         if COMMIT.fullmatch(self.revision) and not self._lacks(self.revision):
@@ -217,13 +239,12 @@ class _Repository:
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
         try:
-            commit, sizes = self._listing()
+            return self._listing()
         except Exception as error:  # huggingface_hub and its HTTP client have no common class of errors
             problem = explain(error, self._failure())
             if isinstance(error, GatedRepoError | RepositoryNotFoundError | RevisionNotFoundError):
                 raise problem from error
             return self._cached(problem, error)
-        return self._fetched(commit, sizes, watch)
 
     def _location(self, commit: str, *remarks: str) -> ModelLocation:
         return ModelLocation(path=self._snapshot(commit), name=self.name, commit=commit, remarks=remarks)

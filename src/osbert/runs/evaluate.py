@@ -139,11 +139,7 @@ def _evaluate(
     place = Path(data) if isinstance(data, str | Path) else None
     if out is not None:
         require_file(out, [place] if place else [])
-        if out.suffix.lower() not in SCORE_FILES:
-            raise UserError(
-                f"{out}: scores are written as a page, .html, or as JSON, .json: give one as its ending.",
-                code="unknown-output-format",
-            )
+        require_score_form(out)
     engine = load_engine(run, opening=options.opening)
     task = engine.fine_tuned
     given = place or tables(data)
@@ -179,6 +175,15 @@ def _evaluate(
         with claim(out) as claimed:
             write_evaluation(claimed, evaluation, name=run.name)
     return evaluation
+
+
+def require_score_form(out: Path) -> None:
+    """Raise UserError if the ending of a file for scores is none of SCORE_FILES."""
+    if out.suffix.lower() not in SCORE_FILES:
+        raise UserError(
+            f"{out}: scores are written as a page, .html, or as JSON, .json: give one as its ending.",
+            code="unknown-output-format",
+        )
 
 
 def write_evaluation(path: Path, evaluation: Evaluation, *, name: str) -> None:

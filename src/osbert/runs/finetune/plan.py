@@ -119,13 +119,11 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     """
     path = name_of(task)
     name = path.rpartition(".")[2]
-    wanted = call_schema(path)
     settings, data = with_development(settings, data)
-    given = recipe.given(settings, schema=wanted)
+    given = recipe.given(settings, schema=call_schema(path))
     base = recipe.as_table(task) if isinstance(task, Task) else {}
     path_of_data = str(data) if isinstance(data, str | Path) else ""
-    table = recipe.override({name: base | {"data": path_of_data}}, settings, schema=wanted)
-    built: Any = recipe.build(wanted, table, where="The call")
+    built = read_settings(path, settings, base | {"data": path_of_data})
     built.comparison.check(given)
     problems = Problems(heading="This run cannot begin")
     require_trackers(built.training.track, problems)
@@ -171,6 +169,16 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         opening=built.opening,
         learning_curve=built.report.learning_curve,
     )
+
+
+def read_settings(task: str, settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Any:
+    """Return the settings of a call as its schema, over those of the task in `base`.
+
+    Raises UserError for a wrong name, and one that lists all wrong values.
+    """
+    wanted = call_schema(task)
+    table = recipe.override({task.rpartition(".")[2]: dict(base or {"data": ""})}, settings, schema=wanted)
+    return recipe.build(wanted, table, where="The call")
 
 
 def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any], Any]:

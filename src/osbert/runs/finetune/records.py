@@ -9,7 +9,7 @@ from typing import Any
 
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
+from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_settings
 from osbert.runs.finetune.warnings import data_warnings, deduplicated, overlap
 from osbert.runs.seen_texts import TELLING
 from osbert.tasks import Record, Task, findings, load, passed_over
@@ -107,6 +107,20 @@ def _read_several(
         plans.append((plan, records))
     problems.stop_if_any()
     return plans
+
+
+def check_settings(tasks: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise UserError that lists wrong names and values of the settings of each task. No data is read."""
+    problems = Problems(heading="These tasks cannot be learnt together")
+    names = [name_of(task) for task in tasks]
+    for name in names:
+        try:
+            read_settings(name, own_settings(settings, name, names))
+        except UserError as error:
+            if len(names) == 1:
+                raise
+            problems.add_from(name, error)
+    problems.stop_if_any()
 
 
 def own_settings(settings: Mapping[str, Any], task: str, tasks: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

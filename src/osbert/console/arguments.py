@@ -1,0 +1,197 @@
+"""Checks the arguments of a command together, once all words are parsed: its options, its input files, its models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import BoundArguments
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import cyclopts
+from cyclopts import Parameter
+
+from osbert.errors import Problems, UserError
+from osbert.peers import option_advice
+from osbert.remote.addresses import ObjectAddress
+from osbert.runs.standard_input import STREAM
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ModelArgument:
+    """A model as a word of the command line. It is fetched after all words are parsed."""
+
+    word: str
+
+    def open(self) -> Path:
+        """Return the folder of the model, downloaded if necessary. Raises UserError as `locate`."""
+        from osbert.console.opening_options import located
+
+        return located(self.word)
+
+    def check(self) -> Path | None:
+        """Return the folder of the model, None if it would be downloaded. Raises UserError if there is no such model.
+
+        Nothing is downloaded.
+        """
+        from osbert.interop.folder import Folder
+        from osbert.interop.hub import ModelLocation, find
+
+        path = find(self.word)
+        if path is not None:
+            Folder(ModelLocation(path=path)).require_config()
+        return path
+
+
+@dataclass(frozen=True)
+class FileArgument:
+    """An input file or folder as a word of the command line."""
+
+    word: str
+
+    @property
+    def path(self) -> Path:
+        """The path or address."""
+        return Path(self.word)
+
+    def check(self) -> None:
+        """Raise UserError if a local file or folder is not there."""
+        if self.path != STREAM and ObjectAddress.of(self.word) is None and not self.path.exists():
+            raise UserError(f"{self.word}: there is no such file", code="missing-file")
+
+
+def _read_model(kind: Any, tokens: Sequence[cyclopts.Token]) -> ModelArgument:
+    """Return the model that a word names; called by cyclopts."""
+    return ModelArgument(tokens[0].value)
+
+
+def _read_file(kind: Any, tokens: Sequence[cyclopts.Token]) -> FileArgument:
+    """Return the file that a word names; called by cyclopts."""
+    return FileArgument(tokens[0].value)
+
+
+ModelFolder = Annotated[Path, Parameter(converter=_read_model)]
+"""The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
+
+InputFile = Annotated[Path, Parameter(converter=_read_file)]
+"""The type of an option for an input file or folder, which is checked together with the options and the model."""
+
+
+def checks_options(check: Callable[[Mapping[str, Any]], None]) -> Callable[[Verb], Verb]:
+    """Return a decorator that registers a check of a verb's options, by name, which raises UserError.
+
+    A verb with one reports wrong words, options, files and models in one message.
+    """
+
+    def mark(verb: Verb) -> Verb:
+        verb.check_options = check  # type: ignore[attr-defined]
+        return verb
+
+    return mark
+
+
+class CheckedApp(cyclopts.App):
+    """A cyclopts App that checks and opens the arguments of a verb between the parsing and the call."""
+
+    def parse_args(self, tokens: Any = None, **options: Any) -> tuple[Callable[..., Any], BoundArguments, Any]:
+        """Parse words as cyclopts does, and open the models among them.
+
+        Raises UserError that lists wrong words, options, files and models, and CycloptsError for a wrong word alone.
+        """
+        words, errors = [*tokens], list[UserError]()
+        parse = partial(super().parse_args, **options)
+        while True:
+            try:
+                parsed = parse(words, print_error=False, exit_on_error=False)
+                break
+            except cyclopts.CycloptsError as error:
+                rest = _drop_option(words, error)
+                if rest == words or not hasattr(error.target, "check_options"):
+                    return parse(tokens)  # once more: cyclopts prints the error
+                errors.append(UserError(f"{describe_usage(error)} {advise_columns(error)}".strip(), code="usage"))
+                words = rest
+        open_arguments(*parsed[:2], errors)
+        if [error.code for error in errors] == ["usage"]:
+            return parse(tokens)
+        if len(errors) == 1:
+            raise errors[0]
+        problems = Problems(heading="This command cannot begin")
+        for error in errors:
+            problems.add_error(error)
+        problems.stop_if_any()
+        return parsed
+
+
+def open_arguments(verb: Callable[..., Any], bound: BoundArguments, errors: list[UserError]) -> None:
+    """Replace the models and files among the arguments of a verb by their paths, and add what is wrong to `errors`.
+
+    `errors`: those of the words. No model is downloaded if there is an error. One error alone of options, or of a file
+    beside local models, is left to the verb, which describes it best.
+    """
+    arguments = [argument for value in bound.arguments.values() for argument in _unopened(value)]
+    paths: dict[ModelArgument | FileArgument, Path | None] = {}
+    check_options, parsed = getattr(verb, "check_options", None), not errors
+    if check_options:
+        _gather(partial(check_options, bound.arguments), errors)
+    for argument in arguments:
+        if isinstance(argument, FileArgument):
+            paths[argument] = argument.path
+            _gather(argument.check, errors)
+    for argument in arguments:
+        if isinstance(argument, ModelArgument):
+            paths[argument] = _gather(argument.check if errors else argument.open, errors)
+    if parsed and len(errors) == 1 and all(paths.values()):
+        errors.clear()
+    for name, value in bound.arguments.items():
+        if opened := [paths[argument] for argument in _unopened(value)]:
+            bound.arguments[name] = tuple(opened) if isinstance(value, tuple) else opened[0]
+
+
+def describe_usage(error: cyclopts.CycloptsError) -> str:
+    """Return the message of an error in the words of a command; of an unknown option with advice of ours.
+
+    cyclopts proposes any option that is half alike, such as --abstain for --data.
+    """
+    if not isinstance(error, cyclopts.UnknownOptionError):
+        return str(error)
+    word = (error.token.keyword or error.token.value).partition("=")[0]
+    options = [name for argument in error.argument_collection if argument.parse for name in argument.names]
+    return f"Unknown option: {word}. {option_advice(word, options)}".strip()
+
+
+def advise_columns(error: cyclopts.CycloptsError) -> str:
+    """Return advice if several columns were given as one value; else ""."""
+    if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
+        return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
+    return ""
+
+
+def _unopened(value: Any) -> Iterator[ModelArgument | FileArgument]:
+    """Yield the models and files in an argument of a verb: itself, or those of a tuple."""
+    for entry in value if isinstance(value, tuple) else (value,):
+        if isinstance(entry, ModelArgument | FileArgument):
+            yield entry
+
+
+def _gather(check: Callable[[], Path | None], errors: list[UserError]) -> Path | None:
+    """Return what a check returns; None, with its UserError added to `errors`, if it fails."""
+    try:
+        return check()
+    except UserError as error:
+        errors.append(error)
+        return None
+
+
+def _drop_option(words: Sequence[str], error: cyclopts.CycloptsError) -> list[str]:
+    """Return words without the option that cyclopts refuses, and its value; all words if it refuses no option."""
+    token = getattr(error, "token", None)
+    option = (token.keyword or token.value).partition("=")[0] if token else ""
+    for index, word in enumerate(words):
+        if option.startswith("--") and word.partition("=")[0] == option:
+            # A word after an option is its value, unless it is an option.
+            has_value = "=" not in word and not "".join(words[index + 1 : index + 2]).startswith("--")
+            return [*words[:index], *words[index + 1 + has_value :]]
+    return [*words]

@@ -1,0 +1,75 @@
+"""Wrong words, options, files and models of a command are reported in one message, before anything is downloaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import terminal
+from hub_server import Hub, hub_on_localhost
+
+NAME = "someone/encoder"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with hub_on_localhost(tmp_path, monkeypatch) as running:
+        running.repositories[NAME] = {"config.json": b"{}", "model.safetensors": b""}
+        yield running
+
+
+def words_of(verb: str, model: str, file: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
+    """Return the words of a verb, an option whose value a check refuses, and one whose value is no number or name."""
+    out = str(folder / "out")
+    return {
+        "predict": (["predict", model, "--file", file], ["--abstain", "2"], ["--top-k", "many"]),
+        "evaluate": (["evaluate", model, "--data", file], ["--out", "out.pdf"], ["--split", "dv"]),
+        "embed": (["embed", model, file], ["--out", "out.pdf"], ["--out", "out.npz", "--pooling", "men"]),
+        "finetune": (
+            ["finetune", "classify", "--model", model, "--data", file, "--out", out],
+            ["--epochs", "many"],
+            ["--epoch", "2"],
+        ),
+    }[verb]
+
+
+def codes_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, set[str]]:
+    """Return the exit status of a command, and the codes of its one error object."""
+    status = terminal.run(*words, "--json")
+    [line] = capsys.readouterr().err.splitlines()
+    return status, {*json.loads(line)["codes"]}
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "embed", "finetune"])
+def test_a_wrong_option_file_and_model_are_in_one_message(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    folder = tmp_path / "no-model"
+    folder.mkdir()
+    for model, code in (("someone/other", "unknown-model"), (str(folder), "not-a-model"), (NAME, "")):
+        words, checked, parsed = words_of(verb, model, str(tmp_path / "nothing.csv"), tmp_path)
+        refused = "unknown-output-format" if "out.pdf" in checked else "invalid-value"
+        assert codes_of(capsys, *words, *checked) == (1, {refused, "missing-file", code} - {""}), (model, checked)
+        status, codes = codes_of(capsys, *words, *parsed)
+        usage = "unknown-setting" if verb == "finetune" else "usage"
+        assert (status, codes) == (1 if verb == "finetune" else 2, {usage, "missing-file", code} - {""}), (
+            model,
+            parsed,
+        )
+    # The model that there is was not downloaded for a command that cannot begin.
+    assert not any("/resolve/" in path for _, path, *_ in hub.requests)
+
+
+def test_wrong_words_are_listed_before_a_model_is_fetched(
+    hub: Hub, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, codes = codes_of(capsys, "evaluate", NAME, "--data", str(table), "--split", "dv", "--nothing", "1")
+    assert (status, codes) == (2, {"usage"})
+    # A verb whose options are not checked with its files parses its words first, too.
+    assert codes_of(capsys, "export", NAME, "--to", "nothing") == (2, {"usage"})
+    assert not any("/resolve/" in path for _, path, *_ in hub.requests)
+    words = ("evaluate", "someone/other", "--data", str(table), "--nothing", "1")
+    assert codes_of(capsys, *words) == (2, {"usage", "unknown-model"})
